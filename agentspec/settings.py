@@ -132,7 +132,7 @@ class Settings(_Section):
 
 
 def with_defaults(settings: Settings) -> Settings:
-    """Fill in the embedded engine as backend and model where none is configured, and check names."""
+    """Fill in the embedded engine where no backend or model is configured; check names."""
     if not settings.backends:
         settings.backends = {"engine": BackendSettings(kind="engine")}
     for backend in settings.backends.values():

@@ -44,7 +44,7 @@ class SourceCount(msgspec.Struct):
 
 
 class BusyTime(msgspec.Struct):
-    """Engine time spent on one request, microseconds. Summed over requests: the engine's busy time."""
+    """Engine time spent on one request, microseconds. The sum over requests is its busy time."""
 
     prefill: int = 0
     decode: int = 0

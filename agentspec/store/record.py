@@ -1,0 +1,95 @@
+"""What the ledger knows about one request: the opening record and the finished row.
+
+Times are integer milliseconds UTC, money is integer nano-USD, counts are tokens unless named
+otherwise. The columns follow section 3 of the schema page in docs/ledger.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OpenRecord(msgspec.Struct, omit_defaults=True, tag="open", tag_field="t"):
+    """Written when a request is taken in. Without a later ``RequestRecord`` it becomes ``lost``."""
+
+    id: str
+    ts_ms: int
+    surface: str = "chat"
+    model: str = ""
+    session_id: str = ""
+    session_source: str = ""
+    client: str = ""
+    client_version: str = ""
+    key_id: str = ""
+    stream: bool = False
+
+
+class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t"):
+    """The finished request. ``id`` is a UUIDv7 in text form; the store keys on it (idempotent).
+
+    status: "ok", "error", "cancelled" (the client left) or, set by the writer only, "lost".
+    token_source: "engine" (reported by the backend), "estimated", or "none".
+    in_tok = fresh + cached; spec_* leave grammar-forced tokens out (they are forced_tok).
+    spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
+    decision: JSON {policy, chosen, candidates, reason, propensity, attempts}.
+    """
+
+    id: str
+    ts_ms: int
+    surface: str = "chat"
+    status: str = "ok"
+    http_status: int = 200
+    error_type: str | None = None
+    error_code: str | None = None
+    finish_reason: str | None = None
+    model: str = ""
+    upstream_model: str = ""
+    backend: str = ""
+    backend_kind: str = ""
+    session_id: str = ""
+    session_source: str = ""
+    client: str = ""
+    client_version: str = ""
+    key_id: str = ""
+    stream: bool = False
+    n_messages: int = 0
+    n_tools: int = 0
+    tool_choice: str = ""
+    response_format: str = ""
+    workload: str = "chat"
+    max_tokens: int | None = None
+    max_tokens_clamped: int | None = None
+    temperature: float | None = None
+    attempts: int = 1
+    in_tok: int = 0
+    cached_tok: int = 0
+    out_tok: int = 0
+    reason_tok: int = 0
+    forced_tok: int = 0
+    token_source: str = "engine"
+    spec_arm: str | None = None
+    spec_steps: int = 0
+    spec_drafted: int = 0
+    spec_accepted: int = 0
+    spec_sources: dict[str, dict[str, int]] = {}
+    spec_hist: list[int] = []
+    exact: bool = False
+    busy_prefill_us: int = 0
+    busy_decode_us: int = 0
+    busy_draft_us: int = 0
+    busy_grammar_us: int = 0
+    grammar_cold: bool | None = None
+    queue_ms: float | None = None
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float = 0.0
+    gateway_ms: float | None = None
+    tool_calls: int = 0
+    tool_calls_valid: int = 0
+    tool_calls_dropped: int = 0
+    cost_nusd: int = 0
+    cost_fresh_nusd: int = 0
+    cost_cached_nusd: int = 0
+    cost_out_nusd: int = 0
+    cost_formula: int = 1
+    decision: dict[str, object] = {}

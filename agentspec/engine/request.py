@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..wire.extension import SpecReport
+from agentspec.wire.extension import SpecReport
 from .sampling import SamplingParams
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 Legend: K drafted tokens, V vocabulary, N tapped features of one token.
 
-A drafter is opened per sequence, asked for proposals, told what was committed, and closed. It never
-touches logits, pages or the grammar: the engine filters its tokens through the grammar, cuts them to
-the width that the cost curve allows, and verifies them.
+A drafter is opened per sequence, asked for proposals, told what was committed, and closed. It
+never touches logits, pages or the grammar: the engine filters its tokens through the grammar, cuts
+them to the width that the cost curve allows, and verifies them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ..constrain import Constraint
-    from ..sampling import SamplingParams
+    from agentspec.engine.constrain import Constraint
+    from agentspec.engine.sampling import SamplingParams
 
 FORCED = "forced"
 
@@ -29,8 +29,8 @@ class Proposal:
     tokens: K ids in order. A token from source "forced" is part of the constraint (law 2): it is
         taken without a test and its preceding row needs no logits.
     sources: K names of the draft source of each token.
-    confidence: K estimates of P(token k accepted | tokens before k accepted). The estimate for k may
-        depend on tokens before k only, never on token k itself or later ones, unless the draft is
+    confidence: K estimates of P(token k accepted | tokens before k accepted). The estimate for k
+        may depend on tokens before k only, never on token k itself or later ones, unless the draft is
         one-hot (``draft_probs`` None): otherwise cutting by it would bias sampling
         (DSpark paper, App. A; research table 3.3b).
     draft_probs: [K, V] float32, the distribution each token was really drawn from, every mask and
@@ -64,8 +64,8 @@ class Verdict:
     """The outcome of verifying one proposal.
 
     accepted: how many leading tokens of the proposal stand (forced ones included).
-    next_token: the token that the target chose after them: the residual's sample at a rejection, the
-        bonus token when all were accepted. Always present; the engine drops it when an accepted
+    next_token: the token that the target chose after them: the residual's sample at a rejection,
+        the bonus token when all were accepted. Always present; the engine drops it when an accepted
         token ends the sequence.
     """
 
@@ -75,14 +75,16 @@ class Verdict:
 
 @dataclass(slots=True)
 class DraftView:
-    """What a drafter may see of one sequence. Owned by the engine, valid while the sequence is open.
+    """What a drafter may see of one sequence: the engine's, valid while the sequence is open.
 
     sequence_id: unique in the engine's life.
     cache_scope, session: the tenant and the conversation; text never crosses a scope.
     tokens: committed ids, prompt included; appended to by the engine only.
     prompt_length: how many of them are prompt.
-    constraint: the sequence's live grammar session or None; a drafter may ``clone`` it, never move it.
-    features: [T, N] target activations of committed positions for drafters with ``taps``, else None.
+    constraint: the sequence's live grammar session or None; a drafter may ``clone`` it, never move
+        it.
+    features: [T, N] target activations of committed positions for drafters with ``taps``, else
+        None.
     """
 
     sequence_id: int
@@ -96,7 +98,7 @@ class DraftView:
 
 
 class Drafter(Protocol):
-    """A draft source. One instance serves every sequence of an engine; calls come from one thread."""
+    """A draft source. One instance serves all sequences of an engine, called from one thread."""
 
     name: str
     taps: tuple[int, ...]

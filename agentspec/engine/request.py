@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentspec.wire.extension import SpecReport
+
 from .sampling import SamplingParams
 
 if TYPE_CHECKING:

@@ -30,9 +30,9 @@ class Proposal:
         taken without a test and its preceding row needs no logits.
     sources: K names of the draft source of each token.
     confidence: K estimates of P(token k accepted | tokens before k accepted). The estimate for k
-        may depend on tokens before k only, never on token k itself or later ones, unless the draft is
-        one-hot (``draft_probs`` None): otherwise cutting by it would bias sampling
-        (DSpark paper, App. A; research table 3.3b).
+        may depend on tokens before k only, never on token k itself or later ones, unless the
+        draft is one-hot (``draft_probs`` None): otherwise cutting by it would bias sampling
+        (DSpark paper, App. A).
     draft_probs: [K, V] float32, the distribution each token was really drawn from, every mask and
         truncation included; None: each token was chosen deterministically (one-hot).
     """

@@ -1,0 +1,42 @@
+# Everything here starts from a bare checkout: `make serve` and `make test` set up what they need.
+HOST ?= 127.0.0.1
+PORT ?= 8000
+ARGS ?=
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+export VENV
+
+.PHONY: help setup serve test check bench lock clean
+
+help:  ## show this
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup:  ## make .venv from requirements.lock (quick when nothing changed)
+	@bash scripts/setup.sh
+
+serve: setup  ## fetch the model, start engine and gateway (HOST, PORT, ARGS)
+	@$(BIN)/agentspec model get
+	@exec $(BIN)/agentspec serve --host $(HOST) --port $(PORT) $(ARGS)
+
+test:  ## the whole test suite; ARGS go to pytest
+	@bash scripts/system.sh
+	@bash scripts/setup.sh
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: setup  ## the engine and the gateway beside their peers (make the peers with scripts/peers.sh)
+	@mkdir -p build
+	$(BIN)/agentspec bench engine --json build/bench-engine.json $(ARGS)
+	$(BIN)/agentspec bench gateway --json build/bench-gateway.json $(ARGS)
+
+lock:  ## resolve pyproject.toml anew into requirements.lock
+	@bash scripts/lock.sh
+
+clean:  ## remove what make, pytest and the builds left behind (not data/, not .peers/)
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.peers/*' -prune -exec rm -rf {} +

@@ -36,17 +36,17 @@ echo "setup: $("$python" -V) into $venv (some minutes the first time)"
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
 
-pip install --quiet --progress-bar off --no-deps --require-hashes -r "$lock"
+pip install -qq --progress-bar off --no-deps --require-hashes -r "$lock"
 echo "setup: torch $torch"
 # shellcheck disable=SC2086  # several arguments may stand in TORCH_ARGS
-pip install --quiet --progress-bar off --no-deps ${TORCH_ARGS:-} "torch==$torch"
+pip install -qq --progress-bar off --no-deps ${TORCH_ARGS:-} "torch==$torch"
 # The build backend and its editable support are in the lock: nothing unhashed is fetched here.
-pip install --quiet --progress-bar off --no-deps --no-build-isolation --editable .
+pip install -qq --progress-bar off --no-deps --no-build-isolation --editable .
 if ! pip check; then
   # A CUDA build of torch names its own libraries; they belong to that build, not to the lock.
   echo "setup: fetching what this build of torch asks for"
   # shellcheck disable=SC2086
-  pip install --quiet --progress-bar off ${TORCH_ARGS:-} "torch==$torch"
+  pip install -qq --progress-bar off ${TORCH_ARGS:-} "torch==$torch"
   pip check
 fi
 echo "$key" >"$stamp"

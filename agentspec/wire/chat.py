@@ -29,8 +29,8 @@ class FunctionCall(msgspec.Struct, omit_defaults=True):
     arguments: str | None = None
 
 
-class ToolCall(msgspec.Struct, omit_defaults=True):
-    """A whole call in a message. ``arguments`` is JSON text."""
+class ToolCall(msgspec.Struct):
+    """A whole call in a message. ``arguments`` is JSON text; ``type`` is always written."""
 
     function: FunctionCall
     id: str | None = None

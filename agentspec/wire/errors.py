@@ -147,10 +147,11 @@ _STATUS: dict[type[AgentspecError], int] = {
 def http_status(error: AgentspecError) -> int:
     """The HTTP status of an error: its class's entry, found along the class's ancestors.
 
-    A backend's own 4xx verdict on the request (``UpstreamFailed.status``) is kept.
+    A backend's own 4xx verdict on the request (``UpstreamFailed.status``) is kept, and so is its
+    503, which agents retry.
     """
     upstream = getattr(error, "status", None)
-    if upstream is not None and 400 <= upstream < 500:
+    if upstream is not None and (400 <= upstream < 500 or upstream == 503):
         return upstream
     return next(_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS)
 

@@ -1,0 +1,155 @@
+"""One lossless acceptance rule for every draft source and temperature.
+
+Legend: K drafted tokens, R rows of logits, V vocabulary.
+
+A drafted token x is accepted with probability min(1, target_probs[x] / draft_probs[x]); at the
+first rejection the residual max(target_probs - draft_probs, 0), normalised, is sampled; after K
+acceptances the target itself (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318). A
+one-hot draft (``draft_probs`` None) is the same formula with all draft mass on x. Greedy is
+temperature 0 of it: the target is one-hot, so a token stands where it is the masked argmax, and the
+residual is that argmax. With a seed the target's token is the argmax of log target_probs +
+noise(seed, position), and a drafted token stands where it is that very token: drafts cannot change
+the text (arXiv 2408.07978).
+
+An illegal drafted token has target probability 0: it is rejected and the residual sampled. Dropping
+it and sampling from the target instead would be biased for dense drafts (total variation 0.13
+in an exact enumeration of a toy case), since a residual and a target differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from .draft.base import FORCED, DraftView, Proposal, Verdict
+from .sampling import Entropy, History, best_token, check_finite, target_probs
+from .walk import Walk
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST_RESIDUAL = 1e-12
+"""Below this mass a residual is rounding error: the rejection itself had no more probability."""
+
+
+def accept_probability(target: Tensor, draft: Tensor | None, token: int) -> float:
+    """P(the drafted ``token`` stands). target, draft: [V] probabilities; draft None: one-hot.
+
+    Where the draft claims probability 0 for the token it drew (underflow), the quotient's limit is
+    taken: 1 if the target allows the token, else 0.
+    """
+    wanted = float(target[token])
+    offered = 1.0 if draft is None else float(draft[token])
+    if wanted >= offered:
+        return 1.0 if wanted > 0.0 else 0.0
+    return wanted / offered
+
+
+def residual(target: Tensor, draft: Tensor | None, token: int) -> Tensor:
+    """The distribution to sample after ``token`` was rejected: new [V], dtype of ``target`` [V].
+
+    Falls back to ``target`` where the remaining mass is at most ``LEAST_RESIDUAL``: a rejection is
+    then a rounding accident, and the target never holds a forbidden token.
+    """
+    if draft is None:
+        rest = target.clone()
+        rest[token] = 0.0
+    else:
+        rest = (target - draft.to(target)).clamp_min_(0.0)
+    mass = rest.sum()
+    return rest / mass if float(mass) > LEAST_RESIDUAL else target
+
+
+def verify(
+    view: DraftView,
+    proposal: Proposal,
+    logits: Tensor,
+    rows: Sequence[int | None],
+    entropy: Entropy,
+    stop_ids: Collection[int] = (),
+) -> Verdict:
+    """How much of ``proposal`` stands, and the target's token after it. Changes nothing.
+
+    proposal: as ``constrain_draft`` gave it, cut anywhere. logits: [R, V] float32 or float64, not
+    modified. rows[i], i = 0..K: the row of ``logits`` that predicts position len(view.tokens) + i;
+    None where proposal token i is forced (it is taken without a test), and at i = K where the
+    grammar forces what follows (that token is then the next one; its row is not read either way).
+    Rows after the first rejection are not read. ``stop_ids`` end the text: after an accepted one
+    nothing is sampled and ``next_token`` repeats it.
+    Raises ``NoTokenAllowed`` where a row allows no token.
+    """
+    assert len(rows) == len(proposal) + 1
+    with Walk(view.constraint, stop_ids) as walk:
+        target = _Target(view, logits, rows, entropy, walk)
+        for i, token in enumerate(proposal.tokens):
+            if proposal.sources[i] != FORCED:
+                draft = None if proposal.draft_probs is None else proposal.draft_probs[i]
+                instead = target.test(i, token, draft)
+                if instead is not None:
+                    return Verdict(i, instead)
+            if not walk.advance(token):
+                return Verdict(i + 1, token)
+            target.push(token)
+        forced = walk.forced(1)
+        return Verdict(len(proposal), forced[0] if forced else target.choose(len(proposal)))
+
+
+class _Target:
+    """The target's rows, each computed when it is reached, with the drafts before it as history."""
+
+    def __init__(
+        self,
+        view: DraftView,
+        logits: Tensor,
+        rows: Sequence[int | None],
+        entropy: Entropy,
+        walk: Walk,
+    ):
+        self._params = view.sampling
+        self._start = len(view.tokens)
+        self._logits, self._rows = logits, rows
+        self._entropy, self._walk = entropy, walk
+        self._history = None
+        if self._params.penalised or self._params.logit_bias:
+            self._history = History(self._params, view.tokens, view.prompt_length, logits.shape[1])
+
+    def push(self, token: int) -> None:
+        if self._history is not None:
+            self._history.push(token)
+
+    def test(self, i: int, token: int, draft: Tensor | None) -> int | None:
+        """None: drafted ``token`` i stands. Else the token to be taken instead of it."""
+        if self._params.greedy or self._entropy.seeded:
+            chosen = self.choose(i)
+            return None if chosen == token else chosen
+        target = self._probs(i)
+        position = self._start + i
+        if self._entropy.coin(position, accept_probability(target, draft, token)):
+            return None
+        return self._entropy.choose(position, residual(target, draft, token))
+
+    def choose(self, i: int) -> int:
+        """The target's own token at row i, drafts apart."""
+        if self._params.greedy:
+            return self._greedy(self._scores(i))
+        return self._entropy.choose(self._start + i, self._probs(i))
+
+    def _greedy(self, scores: Tensor) -> int:
+        """Masked argmax of [V]. A mask is built only where the raw argmax is forbidden."""
+        best = int(scores.argmax())
+        if self._walk.allows(best):
+            check_finite(float(scores[best]))
+            return best
+        return best_token(scores, self._walk.allowed(scores.numel()))
+
+    def _probs(self, i: int) -> Tensor:
+        """[V], dtype of the logits."""
+        scores = self._scores(i)
+        return target_probs(scores, self._params, self._walk.allowed(scores.numel()))
+
+    def _scores(self, i: int) -> Tensor:
+        """[V]: raw logits with bias and penalties."""
+        row = self._rows[i]
+        assert row is not None, "a token that is not forced needs its row of logits"
+        scores = self._logits[row]
+        return scores if self._history is None else self._history.adjust(scores)

@@ -1,0 +1,76 @@
+"""Models the engine can run, by architecture; torch is imported when one is loaded, not before.
+
+Read next: ``llama.py`` (a model), ``weights.py`` (how it is filled), ``fetch.py`` (its source).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    import torch
+    from agentspec_kernels.paged_attention import PagedLayout
+    from torch import Tensor
+
+    from .config import ModelConfig
+    from .layers import KvCache
+
+ARCHITECTURES: Mapping[str, str] = {"llama": "llama:Llama"}
+"""Checkpoint's architecture (``model_type``, ``general.architecture``) -> module:class here."""
+
+
+class Model(Protocol):
+    """A loaded decoder.
+
+    Legend: T packed tokens, R wanted rows, V vocabulary, E hidden size, A tapped layers.
+    """
+
+    config: ModelConfig
+
+    def forward(
+        self, tokens: Tensor, layout: PagedLayout, caches: Sequence[KvCache]
+    ) -> tuple[Tensor, Tensor | None]:
+        """tokens [T] int64 -> hidden [T, E], features [T, A*E] or None; writes ``caches``."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [R, E] -> [R, V] of the model's dtype."""
+        ...
+
+
+def architecture(name: str) -> Any:
+    """The class that runs ``name``. Raises ``UnsupportedModel``."""
+    if name not in ARCHITECTURES:
+        known = ", ".join(sorted(ARCHITECTURES))
+        raise UnsupportedModel(f"architecture '{name}' is not supported (known: {known})")
+    module, _, cls = ARCHITECTURES[name].partition(":")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), cls)
+
+
+def load_model(
+    path: Path,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    taps: Sequence[int] = (),
+    context_tokens: int | None = None,
+) -> Model:
+    """The model of a GGUF file or a safetensors folder, weights in ``dtype`` on ``device``.
+
+    taps: decoder layers whose outputs become features. context_tokens: None, or fewer positions
+    than the model was trained for. Raises ``UnsupportedModel`` or ``WeightsError``.
+    """
+    from .weights import open_checkpoint
+
+    checkpoint = open_checkpoint(path)
+    cls = architecture(checkpoint.config.architecture)
+    model = cls(
+        checkpoint.config, dtype=dtype, device=device, taps=taps, context_tokens=context_tokens
+    )
+    model.load(checkpoint)
+    return model

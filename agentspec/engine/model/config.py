@@ -1,0 +1,106 @@
+"""The shape of a model, read from a checkpoint's own metadata. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import UnsupportedModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Everything a forward pass needs to know beside the weights.
+
+    architecture: a name of the registry (``agentspec.engine.model.ARCHITECTURES``).
+    vocab: rows of the embedding, padding included. context_tokens: positions it was trained for.
+    tied: lm_head is the embedding.
+    """
+
+    architecture: str
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    context_tokens: int
+    rope_theta: float
+    norm_eps: float
+    tied: bool
+
+    def __post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise UnsupportedModel(
+                f"{self.heads} attention heads cannot share {self.kv_heads} K/V heads evenly"
+            )
+
+
+def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
+    """The shape in a ``config.json``. Raises ``UnsupportedModel`` naming what is not known."""
+    scaling = config.get("rope_scaling") or {}
+    rope = config.get("rope_parameters") or {}
+    kind = scaling.get("rope_type", scaling.get("type", rope.get("rope_type", "default")))
+    if kind != "default":
+        raise UnsupportedModel(f"config.json: rope scaling '{kind}' is not supported")
+    for flag in ("attention_bias", "mlp_bias"):
+        if config.get(flag):
+            raise UnsupportedModel(f"config.json: {flag} is not supported")
+    if config.get("hidden_act", "silu") != "silu":
+        raise UnsupportedModel(f"config.json: hidden_act '{config['hidden_act']}' is not supported")
+    try:
+        heads = int(config["num_attention_heads"])
+        return ModelConfig(
+            architecture=config["model_type"],
+            layers=int(config["num_hidden_layers"]),
+            hidden=int(config["hidden_size"]),
+            ffn=int(config["intermediate_size"]),
+            heads=heads,
+            kv_heads=int(config.get("num_key_value_heads") or heads),
+            head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+            vocab=int(config["vocab_size"]),
+            context_tokens=int(config["max_position_embeddings"]),
+            rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10000.0),
+            norm_eps=float(config["rms_norm_eps"]),
+            tied=bool(config.get("tie_word_embeddings", False)),
+        )
+    except KeyError as error:
+        raise UnsupportedModel(f"config.json lacks {error}") from None
+
+
+def from_gguf(fields: Mapping[str, Any], *, vocab: int, tied: bool) -> ModelConfig:
+    """The shape in a GGUF file's key-value section (llama.cpp's names).
+
+    Raises ``UnsupportedModel`` naming what is not known.
+    """
+    architecture = fields.get("general.architecture")
+
+    def get(name: str, default: Any = None) -> Any:
+        value = fields.get(f"{architecture}.{name}", default)
+        if value is None:
+            raise UnsupportedModel(f"GGUF lacks {architecture}.{name}")
+        return value
+
+    scaling = get("rope.scaling.type", "none")
+    if scaling != "none":
+        raise UnsupportedModel(f"GGUF: rope scaling '{scaling}' is not supported")
+    heads, hidden = int(get("attention.head_count")), int(get("embedding_length"))
+    head_dim = int(get("attention.key_length", hidden // heads))
+    if int(get("rope.dimension_count", head_dim)) != head_dim:
+        raise UnsupportedModel("GGUF: rotary embedding of a part of each head is not supported")
+    return ModelConfig(
+        architecture=str(architecture),
+        layers=int(get("block_count")),
+        hidden=hidden,
+        ffn=int(get("feed_forward_length")),
+        heads=heads,
+        kv_heads=int(get("attention.head_count_kv", heads)),
+        head_dim=head_dim,
+        vocab=vocab,
+        context_tokens=int(get("context_length")),
+        rope_theta=float(get("rope.freq_base", 10000.0)),
+        norm_eps=float(get("attention.layer_norm_rms_epsilon")),
+        tied=tied,
+    )

@@ -1,0 +1,105 @@
+"""A GGUF file as a checkpoint: tensors dequantised, under the names Hugging Face gives them.
+
+Legend: N outputs, K inputs of a linear layer, D head size.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGUFReader, dequantize
+from torch import Tensor
+
+from .config import ModelConfig, from_gguf
+from .errors import UnsupportedModel, WeightsError
+
+_TOP = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_BLOCK = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_INTERLEAVED = frozenset({"llama"})
+"""Architectures whose q and k rows llama.cpp's converter permutes to neighbouring pairs."""
+
+
+class GgufCheckpoint:
+    """An open GGUF file. ``config``: its shape; ``names``: its tensors by Hugging Face name.
+
+    Raises ``UnsupportedModel`` or ``WeightsError`` when opened.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            reader = GGUFReader(path)
+        except (ValueError, OSError) as error:
+            raise WeightsError(f"{path} is not a readable GGUF file: {error}") from None
+        self.path = path
+        self._tensors = {_name(t.name, path): t for t in reader.tensors}
+        embedding = self._tensors.get("model.embed_tokens.weight")
+        if embedding is None:
+            raise WeightsError(f"{path}: missing tensor token_embd.weight")
+        self.config: ModelConfig = from_gguf(
+            read_fields(reader),
+            vocab=int(embedding.shape[-1]),
+            tied="lm_head.weight" not in self._tensors,
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._tensors)
+
+    def read(self, name: str) -> Tensor:
+        """The tensor ``name`` dequantised: float32, [N, K] or [K]; a copy."""
+        tensor = self._tensors[name]
+        shape = tuple(int(size) for size in reversed(tensor.shape))
+        data = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
+        weight = torch.from_numpy(data).reshape(shape)
+        if self.config.architecture in _INTERLEAVED and name.endswith(
+            ("q_proj.weight", "k_proj.weight")
+        ):
+            weight = unpermute(weight, self.config.head_dim)
+        return weight
+
+
+def unpermute(weight: Tensor, head_dim: int) -> Tensor:
+    """Rows of neighbouring pairs to half-rotation order: [N, K] -> [N, K], head by head.
+
+    The inverse of what llama.cpp's converter does to q and k of the llama architecture.
+    """
+    rows, inputs = weight.shape
+    pairs = weight.view(rows // head_dim, head_dim // 2, 2, inputs)
+    return pairs.transpose(1, 2).reshape(rows, inputs)
+
+
+def read_fields(reader: GGUFReader) -> dict[str, Any]:
+    """The file's key-value section as plain values (the long tokenizer lists left out)."""
+    return {
+        key: field.contents()
+        for key, field in reader.fields.items()
+        if not key.startswith(("GGUF.", "tokenizer.ggml."))
+    }
+
+
+def _name(name: str, path: Path) -> str:
+    """Hugging Face's name of a GGUF tensor."""
+    if name in _TOP:
+        return _TOP[name]
+    found = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
+    if found and found.group(2) in _BLOCK:
+        return f"model.layers.{found.group(1)}.{_BLOCK[found.group(2)]}.weight"
+    raise UnsupportedModel(f"{path}: unexpected tensor {name}")

@@ -1,0 +1,118 @@
+"""From spans of token ids to logits: packs them, runs the model once, owns the paged K/V tensors.
+
+Legend: T packed tokens, R rows whose logits are wanted, V vocabulary, N tapped features, L layers,
+P pages of G tokens, J K/V heads, D head size.
+
+Read next: ``model/llama.py`` (what runs), ``batch.py`` (what goes in and out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from agentspec_kernels.paged_attention import PagedLayout
+
+from agentspec.settings import EngineSettings
+
+from .batch import Forward, Span
+from .model import Model, load_model
+from .model.layers import KvCache
+from .model.threads import default_threads
+
+_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
+
+
+class Runner:
+    """One model, its page pool, and the one call that computes.
+
+    vocab_size: V, padding included. page_tokens, num_pages: G and P.
+    context_tokens: the longest sequence that can run (settings, model and pool allow it).
+    exact: whether a row's bits are independent of the other rows, chunking and page placement;
+        False here: torch's matrix products choose their summation order by shape.
+    """
+
+    exact = False
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        page_tokens: int,
+        num_pages: int,
+        context_tokens: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+    ):
+        """dtype: of the model's weights; K/V is kept in it too."""
+        config = model.config
+        self.model = model
+        self.device = torch.device(device)
+        self.vocab_size = config.vocab
+        self.page_tokens = page_tokens
+        self.num_pages = num_pages
+        self.context_tokens = min(context_tokens, config.context_tokens, num_pages * page_tokens)
+        shape = (2, num_pages, page_tokens, config.kv_heads, config.head_dim)
+        # The system maps zeroed pages when they are first written: an idle pool is free.
+        planes = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)]
+        self._caches = [KvCache(plane[0], plane[1]) for plane in planes]
+        self._logits_dtype = torch.promote_types(dtype, torch.float32)
+
+    @classmethod
+    def load(
+        cls,
+        settings: EngineSettings,
+        path: Path,
+        *,
+        device: torch.device | str = "cpu",
+        taps: Sequence[int] = (),
+    ) -> Runner:
+        """The runner of a GGUF file or safetensors folder; sets torch's threads for the process.
+
+        taps: decoder layers whose outputs ``Forward.features`` holds, side by side.
+        Raises ``UnsupportedModel`` or ``WeightsError``.
+        """
+        torch.set_num_threads(settings.threads or default_threads())
+        dtype = _DTYPES[settings.dtype]
+        model = load_model(path, dtype=dtype, device=device, taps=taps)
+        return cls(
+            model,
+            page_tokens=settings.page_tokens,
+            num_pages=max(1, settings.kv_tokens // settings.page_tokens),
+            context_tokens=settings.context_tokens,
+            dtype=dtype,
+            device=device,
+        )
+
+    @torch.no_grad()
+    def forward(self, spans: Sequence[Span]) -> Forward:
+        """One pass over all spans; writes their K/V, returns logits [R, V] of the wanted rows.
+
+        Logits are float32 (float64 for a float64 model), in span order then row order. Spans must
+        not share a page that either of them writes. R may be 0.
+        """
+        layout = PagedLayout.build(
+            [span.start for span in spans],
+            [len(span.tokens) for span in spans],
+            [span.pages for span in spans],
+            page_tokens=self.page_tokens,
+            device=self.device,
+        )
+        tokens = torch.tensor([token for span in spans for token in span.tokens], dtype=torch.int64)
+        hidden, features = self.model.forward(tokens.to(self.device), layout, self._caches)
+        wanted = _wanted_rows(spans)
+        if len(wanted) < len(tokens):
+            hidden = hidden[torch.tensor(wanted, dtype=torch.int64, device=self.device)]
+        return Forward(self.model.logits(hidden).to(self._logits_dtype), features)
+
+
+def _wanted_rows(spans: Sequence[Span]) -> list[int]:
+    """Packed indices of the rows whose logits are wanted, ascending."""
+    wanted: list[int] = []
+    first = 0
+    for span in spans:
+        assert all(0 <= row < len(span.tokens) for row in span.logit_rows)
+        wanted.extend(first + row for row in span.logit_rows)
+        first += len(span.tokens)
+    return wanted

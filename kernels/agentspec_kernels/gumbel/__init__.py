@@ -1,0 +1,6 @@
+"""Position-keyed Gumbel noise: sampling that does not depend on drafts (arXiv 2408.07978)."""
+
+from .op import gumbel
+from .reference import token_hash
+
+__all__ = ["gumbel", "token_hash"]

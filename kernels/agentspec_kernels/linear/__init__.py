@@ -1,0 +1,5 @@
+"""A linear layer without bias."""
+
+from .op import linear
+
+__all__ = ["linear"]

@@ -1,0 +1,27 @@
+"""``rms_norm``: argument checks and choice of backend. Legend: T packed tokens, N features."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from agentspec_kernels.backend import pick
+
+from . import reference
+
+
+def _stock(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """[T, N], [N] -> [T, N]; torch's own fused norm, the same up to rounding."""
+    return F.rms_norm(x, weight.shape, weight, eps)
+
+
+BACKENDS = {"reference": reference.rms_norm, "torch": _stock}
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, *, backend: str | None = None) -> Tensor:
+    """Normalise each row of ``x`` [T, N] and scale it by ``weight`` [N]; new tensor of x's dtype.
+
+    Raises ``UnknownBackend``.
+    """
+    assert weight.ndim == 1 and x.shape[-1] == weight.shape[0]
+    return pick("rms_norm", BACKENDS, backend, x.device.type)(x, weight, eps)

@@ -1,0 +1,92 @@
+"""Engines: how the ledger's database is opened, for writing and for reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import URL, Engine, Table, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from .errors import StoreError
+
+BUSY_TIMEOUT_MS = 5000
+
+
+def connect(url: str) -> Engine:
+    """The writing engine. Makes SQLite's folder; opens nothing else before its first use.
+
+    A SQLite transaction starts with BEGIN IMMEDIATE: a read lock upgraded later would fail at once
+    instead of waiting. ``postgresql://`` is served by psycopg 3. Raises ``StoreError`` for a URL
+    that is neither.
+    """
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "postgresql":
+        return create_engine(parsed, pool_pre_ping=True)
+    if parsed.database and parsed.database != ":memory:":
+        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+    # auto_vacuum only takes hold in a file that has no table yet.
+    return _sqlite(
+        parsed,
+        ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=NORMAL"),
+        "BEGIN IMMEDIATE",
+    )
+
+
+def connect_reader(url: str) -> Engine:
+    """An engine that cannot write. A missing SQLite file is an error on use, not a new file."""
+    parsed = _parse(url)
+    if parsed.get_backend_name() == "postgresql":
+        options = f"-c default_transaction_read_only=on {parsed.query.get('options', '')}".strip()
+        return create_engine(parsed.update_query_dict({"options": options}), pool_pre_ping=True)
+    if parsed.database and parsed.database != ":memory:":
+        # Not mode=ro: a reader must be able to recover the write-ahead log of a killed writer.
+        name = "file:" + quote(str(Path(parsed.database).absolute()))
+        parsed = parsed.set(database=name).update_query_dict({"mode": "rw", "uri": "true"})
+    return _sqlite(parsed, ("query_only=ON",), "BEGIN")
+
+
+def insert_new(engine: Engine, table: Table):
+    """An INSERT that leaves a row whose primary key is already there as it is."""
+    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
+    return dialect.insert(table).on_conflict_do_nothing(index_elements=list(table.primary_key))
+
+
+def upsert(engine: Engine, table: Table):
+    """An INSERT that overwrites the other columns of a row whose primary key is already there."""
+    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    keys = list(table.primary_key)
+    values = {c.name: statement.excluded[c.name] for c in table.columns if c not in keys}
+    return statement.on_conflict_do_update(index_elements=keys, set_=values)
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        parsed.get_dialect()
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise StoreError(f"store.url cannot be used: {error}", param="store.url") from None
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise StoreError(
+            f"store.url: '{parsed.get_backend_name()}' is not supported; use sqlite:/// or postgresql://",
+            param="store.url",
+        )
+    return parsed
+
+
+def _sqlite(url: URL, pragmas: tuple[str, ...], begin: str) -> Engine:
+    engine = create_engine(url)
+
+    @event.listens_for(engine, "connect")
+    def configure(connection, _record) -> None:
+        connection.isolation_level = None  # transactions are ours: see "begin"
+        for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", *pragmas):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def start(connection) -> None:
+        connection.exec_driver_sql(begin)
+
+    return engine

@@ -1,0 +1,105 @@
+"""The schema's versions: bring a database to this code's, or say why it does not fit.
+
+The scripts are the distribution's ``migrations`` folder, found wherever the package is installed.
+alembic is imported inside the functions: only ``db upgrade|check`` and a first start need it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Engine, inspect, text
+
+from agentspec.resources import data_dir
+
+from .database import connect
+from .errors import SchemaMismatch
+from .schema import REVISION, metadata
+
+_ADVISORY_LOCK = 0x61676E74  # any constant: concurrent upgrades of one PostgreSQL wait for it
+
+
+def upgrade(url: str, revision: str = "head") -> None:
+    """Bring the database to ``revision``, creating it if need be, in one transaction.
+
+    Concurrent upgrades wait for each other. Raises ``SchemaMismatch`` when the database is newer
+    than this code.
+    """
+    _run(url, "upgrade", revision)
+
+
+def downgrade(url: str, revision: str) -> None:
+    """Take the database back to ``revision`` ("base": nothing left). Deletes the rows that go."""
+    _run(url, "downgrade", revision)
+
+
+def check(url: str) -> str:
+    """The revision, when the database's tables are those of ``schema.py``.
+
+    Raises ``SchemaMismatch`` listing what differs. Changes nothing.
+    """
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    engine = connect(url)
+    try:
+        require_current(engine)
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            differences = compare_metadata(context, metadata)
+    finally:
+        engine.dispose()
+    if differences:
+        listed = "\n".join(f"  {difference}" for difference in differences)
+        raise SchemaMismatch(f"the database differs from revision {REVISION}:\n{listed}")
+    return REVISION
+
+
+def require_current(engine: Engine) -> None:
+    """Raises ``SchemaMismatch`` unless the database is at this code's revision."""
+    with engine.connect() as connection:
+        found = current(connection)
+    if found == REVISION:
+        return
+    if found is None:
+        raise SchemaMismatch("the database has no ledger yet: run `agentspec db upgrade`")
+    if found > REVISION:
+        raise _newer(found)
+    raise SchemaMismatch(
+        f"the database is at revision {found}, older than this agentspec ({REVISION}): "
+        "run `agentspec db upgrade`"
+    )
+
+
+def current(connection: Connection) -> str | None:
+    """The database's revision; None where no migration ever ran."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _newer(found: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"the database is at revision {found}, newer than this agentspec ({REVISION}): "
+        "install the agentspec that made it, or a later one"
+    )
+
+
+def _run(url: str, direction: str, revision: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(data_dir("migrations")).replace("%", "%%"))
+    engine = connect(url)
+    try:
+        with engine.begin() as connection:
+            if engine.dialect.name == "postgresql":
+                connection.execute(
+                    text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK}
+                )
+            found = current(connection)
+            if found is not None and found > REVISION:
+                raise _newer(found)
+            config.attributes["connection"] = connection
+            getattr(command, direction)(config, revision)
+    finally:
+        engine.dispose()

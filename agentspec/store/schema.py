@@ -1,0 +1,131 @@
+"""The ledger's tables (SQLAlchemy Core), the same on SQLite and PostgreSQL.
+
+``ts_ms`` is milliseconds UTC, ``*_nusd`` nano-USD, ``*_tok`` tokens, ``*_us`` microseconds. JSON
+lies in text columns. No trigger, generated column or expression index: alembic's batch mode on
+SQLite rebuilds a table by reflection and would lose them silently.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+)
+
+REVISION = "0001"
+"""The newest migration; a database at any other revision is not touched."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+
+def _text(name: str, *, null: bool = False) -> Column:
+    return Column(name, Text, nullable=null)
+
+
+def _int(name: str, *, null: bool = False) -> Column:
+    return Column(name, Integer, nullable=null)
+
+
+def _big(name: str, *, null: bool = False) -> Column:
+    return Column(name, BigInteger, nullable=null)
+
+
+def _real(name: str, *, null: bool = True) -> Column:
+    return Column(name, Double, nullable=null)
+
+
+def _bool(name: str, *, null: bool = False) -> Column:
+    return Column(name, Boolean, nullable=null)
+
+
+request = Table(
+    "request",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _big("ts_ms"),
+    _text("surface"),
+    _text("status"),
+    _int("http_status"),
+    _text("error_type", null=True),
+    _text("error_code", null=True),
+    _text("finish_reason", null=True),
+    _text("model"),
+    _text("upstream_model"),
+    _text("backend"),
+    _text("backend_kind"),
+    _text("session_id"),
+    _text("session_source"),
+    _text("client"),
+    _text("client_version"),
+    _text("key_id"),
+    _bool("stream"),
+    _int("n_messages"),
+    _int("n_tools"),
+    _text("tool_choice"),
+    _text("response_format"),
+    _text("workload"),
+    _big("max_tokens", null=True),
+    _big("max_tokens_clamped", null=True),
+    _real("temperature"),
+    _int("attempts"),
+    _big("in_tok"),
+    _big("cached_tok"),
+    _big("out_tok"),
+    _big("reason_tok"),
+    _big("forced_tok"),
+    _text("token_source"),
+    _text("spec_arm", null=True),
+    _big("spec_steps"),
+    _big("spec_drafted"),
+    _big("spec_accepted"),
+    _text("spec_sources"),
+    _text("spec_hist"),
+    _bool("exact"),
+    _big("busy_prefill_us"),
+    _big("busy_decode_us"),
+    _big("busy_draft_us"),
+    _big("busy_grammar_us"),
+    _bool("grammar_cold", null=True),
+    _real("queue_ms"),
+    _real("ttft_ms"),
+    _real("tpot_ms"),
+    _real("e2e_ms", null=False),
+    _real("gateway_ms"),
+    _int("tool_calls"),
+    _int("tool_calls_valid"),
+    _int("tool_calls_dropped"),
+    _big("cost_nusd"),
+    _big("cost_fresh_nusd"),
+    _big("cost_cached_nusd"),
+    _big("cost_out_nusd"),
+    _int("cost_formula"),
+    _text("decision"),
+    Index(None, "ts_ms"),
+    Index(None, "session_id", "ts_ms"),
+    Index(None, "key_id", "ts_ms"),
+)
+"""One row a request, never updated: the fields of ``record.RequestRecord`` in their order."""
+
+journal_offset = Table(
+    "journal_offset",
+    metadata,
+    Column("journal", Text, primary_key=True),
+    _big("bytes"),
+    _big("updated_ms"),
+)
+"""How far each journal file was drained; committed together with the rows it yielded."""

@@ -27,7 +27,7 @@ test:  ## the whole test suite; ARGS go to pytest
 check: setup  ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: setup  ## the engine and the gateway beside their peers (make the peers with scripts/peers.sh)
 	@mkdir -p build

@@ -1,0 +1,85 @@
+"""``agentspec bench ...``: arguments of the benches, and their tables on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+
+def words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in words(text)]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``bench`` with its subcommands; each sets ``run`` (called with the parsed arguments)."""
+    bench = subparsers.add_parser("bench", help="measure engines and gateway beside their peers")
+    kinds = bench.add_subparsers(dest="bench", required=True)
+    _add_engine(kinds)
+    _add_gateway(kinds)
+
+
+def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> None:
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.add_argument("--n", type=int, default=count, help=f"runs of each row (default {count})")
+    parser.add_argument("--concurrency", type=numbers, default=concurrency, metavar="N,N")
+    parser.add_argument("--seed", type=int, default=0)
+
+
+def _add_engine(kinds: Any) -> None:
+    parser = kinds.add_parser("engine", help="decode speed of this engine, llama.cpp, transformers")
+    _common(parser, 6, "1")
+    parser.add_argument("--workloads", type=words, default="tool,edit,code,chat")
+    parser.add_argument("--modes", type=words, default="plain,speculative")
+    parser.add_argument("--engines", type=words, default="agentspec,llamacpp,transformers")
+    parser.add_argument("--max-tokens", type=int, default=192, help="output limit of one run")
+    parser.add_argument("--threads", type=int, default=0, help="of every engine; 0: all cores")
+    parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
+    parser.add_argument("--data", metavar="DIR", help="take WORKLOAD.jsonl from here instead")
+    parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
+    parser.add_argument("--config", metavar="FILE", help="settings of this engine")
+    parser.set_defaults(run=run_engine)
+
+
+def _add_gateway(kinds: Any) -> None:
+    parser = kinds.add_parser("gateway", help="latency the gateway adds to a stand-in upstream")
+    _common(parser, 480, "1,16")
+    parser.add_argument("--streams", choices=["both", "on", "off"], default="both")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="upstream's first byte after")
+    parser.add_argument("--chunk-ms", type=float, default=20.0, help="between its chunks")
+    parser.add_argument("--chunks", type=int, default=20, help="content chunks of one answer")
+    parser.set_defaults(run=run_gateway)
+
+
+def _finish(document: dict[str, Any], columns: list[str], path: str | None) -> int:
+    from . import report
+
+    sys.stdout.write(report.table(document["results"], columns))
+    if path:
+        report.write(path, document)
+    return 0
+
+
+def run_gateway(args: argparse.Namespace) -> int:
+    from . import gateway
+    from .upstream import Script
+
+    document = gateway.run(
+        concurrency=args.concurrency,
+        count=args.n,
+        streams={"both": [False, True], "on": [True], "off": [False]}[args.streams],
+        script=Script(args.delay_ms / 1000, args.chunk_ms / 1000, args.chunks),
+        seed=args.seed,
+    )
+    return _finish(document, gateway.COLUMNS, args.json)
+
+
+def run_engine(args: argparse.Namespace) -> int:
+    from . import engines
+
+    document = engines.run(engines.Plan.of(args))
+    return _finish(document, engines.COLUMNS, args.json)

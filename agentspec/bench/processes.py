@@ -1,0 +1,103 @@
+"""Processes that a bench starts on loopback: started, waited for, measured, and always ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class ProcessFailed(RuntimeError):
+    """A process of the bench ended or did not answer; the message ends with what it wrote."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def started(command: Seq[str], folder: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in a process group of its own until the block ends; its output is kept."""
+    log = Path(folder) / f"{Path(command[0]).name}-{free_port()}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        process.args = [*command, str(log)]
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def python(arguments: Seq[str], folder: str | Path):
+    return started([sys.executable, *arguments], folder)
+
+
+def agentspec(arguments: Seq[str], folder: str | Path):
+    return started([str(Path(sys.executable).with_name("agentspec")), *arguments], folder)
+
+
+@contextmanager
+def wait_http(
+    url: str, process: subprocess.Popen[bytes] | None = None, limit_s: float = 120
+) -> Iterator[None]:
+    """Enter the block once ``url`` answers 200. Raises ``ProcessFailed``."""
+    end_s = time.monotonic() + limit_s
+    while True:
+        if _answers(url):
+            break
+        dead = process is not None and process.poll() is not None
+        if dead or time.monotonic() > end_s:
+            raise ProcessFailed(
+                f"{url}: {'the process ended' if dead else 'no answer'}\n{_log(process)}"
+            )
+        time.sleep(0.1)
+    yield
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+def _log(process: subprocess.Popen[bytes] | None) -> str:
+    if process is None or not isinstance(process.args, list):
+        return ""
+    return Path(str(process.args[-1])).read_text(errors="replace")[-2000:]
+
+
+def cpu_seconds(parent: int) -> float:
+    """Processor time so far of a process and its living descendants (Linux /proc)."""
+    ticks, parents = {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            parents[int(folder.name)] = int(fields[1])
+            ticks[int(folder.name)] = int(fields[11]) + int(fields[12])
+    family, grown = {parent}, True
+    while grown:
+        more = {pid for pid, of in parents.items() if of in family} - family
+        family |= more
+        grown = bool(more)
+    return sum(ticks.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")

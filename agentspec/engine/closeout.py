@@ -1,0 +1,41 @@
+"""The close-out guard: open JSON is shut before the token limit tears it.
+
+The guard looks at committed tokens only, one after the other, so that it acts at the same token
+with and without speculation. Within a window before the limit it computes for every token the
+shortest closing; a token after which nothing closes in time is taken back, and the closing that
+was still possible before it is committed in its place. Before the window it looks whenever the
+remaining budget has halved, and widens the window where the closing is long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .constrain import Constraint
+
+WINDOW_TOKENS = 48
+
+
+class CloseOut:
+    """The guard of one sequence with at most ``max_tokens`` output tokens."""
+
+    def __init__(self, max_tokens: int):
+        self._check_at = max(WINDOW_TOKENS, max_tokens // 2)
+        self._closing: list[int] | None = None
+
+    def check(self, constraint: Constraint, remaining: int) -> list[int] | None:
+        """Call after each accepted token (and once before the first), not yet committed.
+
+        remaining: output tokens left after it. None: go on. A list: the token must be rolled back
+        and these tokens, which close the text, be committed in its place; it is empty where nothing
+        was open. A text that could not be closed before that token either goes on.
+        """
+        if remaining > self._check_at:
+            self._closing = None
+            return None
+        before, self._closing = self._closing, constraint.closing(remaining)
+        if self._closing is None:
+            return before
+        self._check_at = max(WINDOW_TOKENS, 2 * len(self._closing), remaining // 2)
+        return None

@@ -1,0 +1,172 @@
+"""Who runs, and how many rows each sequence gets in a step. Numbers only, no tensors.
+
+Order of service is priority, then arrival (``Sequence.rank``). Sequences that decode get their rows
+first, those that still compute their prompt share what is left of ``step_tokens``, and a part of it
+is kept for drafts. When pages run out, the last in rank gives its pages back and waits again.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from agentspec.wire.errors import Overloaded
+
+from .slot import Slot
+
+if TYPE_CHECKING:
+    from agentspec.settings import EngineSettings
+
+    from .cache import PagePool
+    from .meter import Clock
+    from .sequence import Sequence
+
+
+def _rank(sequence: Sequence) -> tuple[int, int]:
+    return sequence.rank
+
+
+class Scheduler:
+    """The waiting queue, the running set and the row budget over one page pool."""
+
+    def __init__(self, pool: PagePool, settings: EngineSettings, clock: Clock):
+        self._pool = pool
+        self._settings = settings
+        self._clock = clock
+        self._step = 0
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """Raises ``Overloaded`` when ``max_waiting`` sequences wait already."""
+        if len(self.waiting) >= self._settings.max_waiting:
+            raise Overloaded(
+                f"The engine's queue is full ({self._settings.max_waiting} requests wait)."
+            )
+        insort(self.waiting, sequence, key=_rank)
+
+    def candidate(self) -> Sequence | None:
+        """The first in rank of those that wait, if a running place is free."""
+        if self.waiting and len(self.running) < self._settings.max_sequences:
+            return self.waiting[0]
+        return None
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Let it run if pages for all its tokens are there beside one for each that runs.
+
+        Its table then holds what the prefix index has of it. False: it waits on.
+        """
+        served = self._pool.match(sequence.table, sequence.tokens, sequence.match_limit)
+        missing = self._pool.pages_for(len(sequence.tokens) + 1) - len(sequence.table.pages)
+        if self.running and missing + len(self.running) > self._pool.available:
+            self._pool.release(sequence.table)
+            return False
+        self.waiting.remove(sequence)
+        insort(self.running, sequence, key=_rank)
+        sequence.computed = served
+        sequence.caught_up_at = len(sequence.tokens)
+        sequence.queue_ns += self._clock() - sequence.waiting_since_ns
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens = min(served, sequence.view.prompt_length)
+        return True
+
+    def remove(self, sequence: Sequence) -> None:
+        """It ended; its pages go back to the pool. Nothing happens when it was removed before."""
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+            sequence.queue_ns += self._clock() - sequence.waiting_since_ns
+        elif sequence in self.running:
+            self.running.remove(sequence)
+        self._pool.release(sequence.table)
+
+    def plan(self) -> tuple[list[Slot], list[Sequence]]:
+        """The slots of the next step, and the sequences that were preempted for their pages."""
+        self._step += 1
+        slots, preempted = self._secure_pages(self._share_rows())
+        for slot in slots:
+            slot.sequence.last_served = self._step
+        self._limit_drafts(slots)
+        return slots, preempted
+
+    def _share_rows(self) -> list[Slot]:
+        left = self._settings.step_tokens
+        slots = []
+        alive = [s for s in self.running if not s.retired]
+        decoding = [s for s in alive if not s.prefilling]
+        prefilling = [s for s in alive if s.prefilling]
+        for sequence in sorted(decoding, key=lambda s: s.last_served):
+            if left:
+                slots.append(Slot(sequence, min(sequence.pending, left)))
+                left -= slots[-1].rows
+        wishes = sum(self._settings.max_draft_tokens for s in decoding if s.drafting)
+        left -= min(wishes, left // 2) if prefilling else 0
+        for sequence in prefilling:
+            if left:
+                slots.append(Slot(sequence, min(sequence.pending, left)))
+                left -= slots[-1].rows
+        return slots
+
+    def _secure_pages(self, slots: list[Slot]) -> tuple[list[Slot], list[Sequence]]:
+        """Pages for every slot's rows, first in rank first; slots without room shrink or go."""
+        kept, preempted = [], []
+        for slot in sorted(slots, key=lambda slot: slot.sequence.rank):
+            sequence = slot.sequence
+            if sequence in preempted:
+                continue
+            while not self._pool.grow(sequence.table, sequence.computed + slot.rows):
+                victim = self._victim(sequence)
+                if victim is None:
+                    slot.rows = min(slot.rows, self._room(sequence) - sequence.computed)
+                    continue
+                self._preempt(victim)
+                preempted.append(victim)
+            if slot.rows:
+                kept.append(slot)
+        return kept, preempted
+
+    def _room(self, sequence: Sequence) -> int:
+        """Positions that its table could cover now."""
+        return (len(sequence.table.pages) + self._pool.available) * self._pool.page_tokens
+
+    def _victim(self, sequence: Sequence) -> Sequence | None:
+        """The last in rank of those behind ``sequence`` that own pages."""
+        last = next((s for s in reversed(self.running) if s.table.pages), None)
+        return last if last is not None and last.rank > sequence.rank else None
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._pool.release(sequence.table)
+        sequence.computed = 0
+        sequence.waiting_since_ns = self._clock()
+        insort(self.waiting, sequence, key=_rank)
+
+    def _limit_drafts(self, slots: list[Slot]) -> None:
+        """Share the rows and pages that are left over equally among the slots that may draft.
+
+        The limits look at no draft, so that cutting by them cannot bias sampling.
+        """
+        drafting = [slot for slot in slots if slot.samples and slot.sequence.drafting]
+        if not drafting:
+            return
+        rows = self._settings.step_tokens - sum(slot.rows for slot in slots)
+        pages = self._pool.available // len(drafting)
+        for slot in drafting:
+            sequence = slot.sequence
+            room = (len(sequence.table.pages) + pages) * self._pool.page_tokens
+            slot.draft_limit = min(
+                self._settings.max_draft_tokens,
+                rows // len(drafting),
+                room - len(sequence.tokens),
+                sequence.remaining - 1,
+            )
+
+    def check_integrity(self, live: Iterable[Sequence]) -> None:
+        """Raise ``AssertionError`` unless every live sequence is in one queue, in order."""
+        for queue in (self.waiting, self.running):
+            assert queue == sorted(queue, key=_rank), "a queue is out of order"
+        queued = [*self.waiting, *self.running]
+        assert sorted(s.number for s in queued) == sorted(s.number for s in live), "queues differ"
+        assert all(not s.table.pages for s in self.waiting), "a waiting sequence owns pages"
+        for sequence in self.running:
+            sequence.check_integrity(self._pool.page_tokens)

@@ -23,7 +23,7 @@ def connect(url: str) -> Engine:
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "postgresql":
-        return create_engine(parsed, pool_pre_ping=True)
+        return _postgresql(parsed)
     if parsed.database and parsed.database != ":memory:":
         Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
     # auto_vacuum only takes hold in a file that has no table yet.
@@ -39,7 +39,7 @@ def connect_reader(url: str) -> Engine:
     parsed = _parse(url)
     if parsed.get_backend_name() == "postgresql":
         options = f"-c default_transaction_read_only=on {parsed.query.get('options', '')}".strip()
-        return create_engine(parsed.update_query_dict({"options": options}), pool_pre_ping=True)
+        return _postgresql(parsed.update_query_dict({"options": options}))
     if parsed.database and parsed.database != ":memory:":
         # Not mode=ro: a reader must be able to recover the write-ahead log of a killed writer.
         name = "file:" + quote(str(Path(parsed.database).absolute()))
@@ -76,8 +76,13 @@ def _parse(url: str) -> URL:
     return parsed
 
 
+def _postgresql(url: URL) -> Engine:
+    # What a request holds does not belong into error messages, hence hide_parameters.
+    return create_engine(url, pool_pre_ping=True, hide_parameters=True)
+
+
 def _sqlite(url: URL, pragmas: tuple[str, ...], begin: str) -> Engine:
-    engine = create_engine(url)
+    engine = create_engine(url, hide_parameters=True)
 
     @event.listens_for(engine, "connect")
     def configure(connection, _record) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Engine, delete, select
-from sqlalchemy.exc import DataError, IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from .database import insert_new, upsert
 from .record import RequestRecord
@@ -18,13 +18,18 @@ from .schema import journal_offset, request
 
 log = logging.getLogger(__name__)
 
+MAX_TEXT = 500
+"""Characters kept of a text. PostgreSQL takes no index entry beyond 2,704 bytes, and clients choose
+their session's name."""
+
 _JSON = ("spec_sources", "spec_hist", "decision")
 _SMALL = {c.name for c in request.columns if str(c.type) == "INTEGER"}
 
 
 def to_row(record: RequestRecord) -> dict[str, Any]:
-    """The record as column values. A number too large for its column becomes the largest there is.
+    """The record as column values, made to fit: a row must not fail for what a client sent.
 
+    A number too large for its column becomes the largest there is, a text is cut to ``MAX_TEXT``,
     NUL characters, which PostgreSQL has no place for, become U+FFFD.
     """
     row: dict[str, Any] = {}
@@ -33,7 +38,7 @@ def to_row(record: RequestRecord) -> dict[str, Any]:
         if name in _JSON:
             value = msgspec.json.encode(value).decode()
         elif isinstance(value, str):
-            value = value.replace("\0", "\ufffd")
+            value = value[:MAX_TEXT].replace("\0", "\ufffd")
         elif isinstance(value, int) and not isinstance(value, bool):
             limit = 2**31 - 1 if name in _SMALL else 2**63 - 1
             value = max(-limit, min(limit, value))
@@ -72,8 +77,10 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
                 connection.execute(insert_new(engine, request), rows)
             _save_offsets(engine, connection, batch)
             return 0
-    except (DataError, IntegrityError, OverflowError, ValueError) as error:
-        log.warning("a row was refused, trying them one by one: %s", error)
+    except (SQLAlchemyError, OverflowError, ValueError) as error:
+        if not _about_the_data(error):
+            raise
+        log.warning("a row was refused, trying them one by one: %s", reason(error))
     with engine.begin() as connection:
         refused = [row for row in rows if not _insert_one(engine, connection, row)]
         if refused:
@@ -87,9 +94,24 @@ def _insert_one(engine: Engine, connection: Connection, row: dict[str, Any]) -> 
     try:
         with connection.begin_nested():
             connection.execute(insert_new(engine, request), row)
-    except (DataError, IntegrityError, OverflowError, ValueError):
+    except (SQLAlchemyError, OverflowError, ValueError) as error:
+        if not _about_the_data(error):
+            raise
         return False
     return True
+
+
+def _about_the_data(error: Exception) -> bool:
+    """Whether trying the same row again is in vain (SQLSTATE class 54: a limit was exceeded)."""
+    if isinstance(error, SQLAlchemyError):
+        sqlstate = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+        return isinstance(error, DataError | IntegrityError) or sqlstate.startswith("54")
+    return True
+
+
+def reason(error: Exception) -> object:
+    """What the database said, without the statement around it."""
+    return getattr(error, "orig", None) or error
 
 
 def _save_offsets(engine: Engine, connection: Connection, batch: Batch) -> None:

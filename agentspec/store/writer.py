@@ -25,7 +25,7 @@ from .database import connect
 from .journal import FOLDER
 from .migrate import require_current
 from .replay import Batch, Journals
-from .rows import commit, existing, load_offsets
+from .rows import commit, existing, load_offsets, reason
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class _Loop:
             count = self._writer.drain_once(limit)
         except (SQLAlchemyError, OSError) as error:
             self._failures += 1
-            log.warning("the ledger cannot be written, trying again: %s", error)
+            log.warning("the ledger cannot be written, trying again: %s", reason(error))
             return False
         self._failures = 0
         return count >= limit

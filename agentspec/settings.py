@@ -186,3 +186,8 @@ def secret(variable: str | None) -> str | None:
     if not value:
         raise SettingsError(f"the environment variable {variable} (api_key_env) is not set")
     return value
+
+
+def export(variable: str, value: str) -> None:
+    """Set an environment variable, unless it is set, for a library that is configured by it."""
+    os.environ.setdefault(variable, value)

@@ -1,0 +1,25 @@
+"""Our own engine: an OpenAI-compatible server that also speaks the ``agentspec`` object."""
+
+from __future__ import annotations
+
+from agentspec.wire.errors import AgentspecError
+from agentspec.wire.extension import SpecRequest
+
+from .base import Turn
+from .openai import OpenAIBackend
+
+
+class EngineBackend(OpenAIBackend):
+    """The engine, on this machine or another one."""
+
+    kind = "engine"
+
+    def extension(self, turn: Turn) -> SpecRequest | None:
+        return turn.extension
+
+    async def health(self) -> bool:
+        try:
+            await self._http.get(f"{self._http.origin}/health")
+        except AgentspecError:
+            return False
+        return True

@@ -1,0 +1,144 @@
+"""A commercial API through the litellm SDK (never its proxy).
+
+litellm is imported with the first request, in a thread: it takes seconds and 200 MB. It retries
+nothing and waits for nothing of its own accord: both are the gateway's business. Of the client's
+fields only OpenAI's own are passed on, so that no request can name another URL or key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from agentspec.settings import BackendSettings, export, secret
+from agentspec.wire.chat import ChatChunk, ChatResponse
+from agentspec.wire.errors import (
+    AgentspecError,
+    UpstreamFailed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
+from agentspec.wire.service import ModelCard
+
+from .base import Turn
+from .foreign import decode, to_chunk, to_response
+from .verdict import credential_refused
+
+_PASSED_FIELDS = frozenset(
+    (
+        *("messages", "temperature", "top_p", "n", "stop", "max_tokens", "max_completion_tokens"),
+        *("presence_penalty", "frequency_penalty", "logit_bias", "user", "response_format"),
+        *("seed", "tools", "tool_choice", "parallel_tool_calls", "logprobs", "top_logprobs"),
+        *("reasoning_effort", "verbosity", "prediction", "service_tier"),
+        *("prompt_cache_key", "safety_identifier"),
+    )
+)
+
+
+def _load() -> Any:
+    """Import litellm, quietly: no price map from the network, no telemetry, no .env file."""
+    export("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    export("LITELLM_MODE", "PRODUCTION")
+    module: Any = importlib.import_module("litellm")
+    module.telemetry = False
+    module.suppress_debug_info = True
+    return module
+
+
+class LiteLLMBackend:
+    """One provider account. ``Turn.upstream_model`` is litellm's name, e.g. "anthropic/NAME".
+
+    Raises ``SettingsError`` when ``api_key_env`` names a variable that is not set.
+    """
+
+    kind = "litellm"
+
+    def __init__(self, name: str, settings: BackendSettings):
+        self.name = name
+        self._settings = settings
+        self._key = secret(settings.api_key_env)
+        self._litellm: Any = None
+
+    async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
+        stream = await self._call(turn, stream=True, stream_options={"include_usage": True})
+        patience_s = self._settings.first_byte_timeout_s
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout(patience_s):
+                        chunk = await anext(stream)
+                except StopAsyncIteration:
+                    return
+                except Exception as error:
+                    raise self._translate(error) from None
+                patience_s = self._settings.idle_timeout_s
+                yield to_chunk(decode(chunk.model_dump_json().encode()), turn)
+        finally:
+            # Dropping the stream would leave the provider generating (and billing).
+            await stream.aclose()
+
+    async def complete(self, turn: Turn) -> ChatResponse:
+        answer = await self._call(turn, stream=False)
+        return to_response(decode(answer.model_dump_json().encode()), turn)
+
+    async def _call(self, turn: Turn, **more: Any) -> Any:
+        patience_s = self._settings.first_byte_timeout_s
+        try:
+            if self._litellm is None:
+                self._litellm = await asyncio.to_thread(_load)
+            async with asyncio.timeout(patience_s):
+                return await self._litellm.acompletion(
+                    model=turn.upstream_model,
+                    **_passed(turn),
+                    **more,
+                    api_key=self._key,
+                    base_url=self._settings.url,
+                    timeout=patience_s,
+                    max_retries=0,
+                    num_retries=0,
+                    drop_params=True,
+                )
+        except Exception as error:
+            raise self._translate(error) from None
+
+    def _translate(self, error: Exception) -> AgentspecError:
+        """litellm's exception as ours. They derive from openai's and carry ``status_code``."""
+        if isinstance(error, AgentspecError):
+            return error
+        kind = type(error).__name__
+        if isinstance(error, TimeoutError) or kind == "Timeout":
+            return UpstreamTimeout(f"Backend '{self.name}' did not answer in time.")
+        if kind == "APIConnectionError":
+            return UpstreamUnreachable(f"Backend '{self.name}' cannot be reached.")
+        status = getattr(error, "status_code", None)
+        if status in (401, 403):
+            return credential_refused(self.name, status)
+        code = "context_length_exceeded" if kind == "ContextWindowExceededError" else None
+        message = getattr(error, "message", "") or str(error)
+        return UpstreamFailed(
+            message.removeprefix(f"litellm.{kind}: "),
+            code=code,
+            status=status if isinstance(status, int) else None,
+        )
+
+    async def models(self) -> list[ModelCard]:
+        return []
+
+    async def health(self) -> bool:
+        """A commercial API counts as healthy: asking it costs money."""
+        return True
+
+    async def aclose(self) -> None:
+        if self._litellm is not None:
+            await self._litellm.close_litellm_async_clients()
+
+
+def _passed(turn: Turn) -> dict[str, Any]:
+    fields = {name: raw for name, raw in turn.body.items() if name in _PASSED_FIELDS}
+    if fields.get("tools") is not None and bytes(fields["tools"]).strip() == b"[]":
+        del fields["tools"]
+    return {name: msgspec.json.decode(raw) for name, raw in fields.items()}

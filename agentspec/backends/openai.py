@@ -1,0 +1,148 @@
+"""Any OpenAI-compatible server. The client's JSON goes on as it was sent.
+
+Only ``model``, ``stream``, ``stream_options`` (usage is always asked for) and ``agentspec`` are
+replaced. The client's credential never goes on: the backend gets its own, from the settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+from aiohttp import ClientResponse
+
+from agentspec.settings import BackendSettings
+from agentspec.wire.chat import ChatChunk, ChatResponse, encode
+from agentspec.wire.errors import AgentspecError, UpstreamFailed
+from agentspec.wire.extension import SpecRequest
+from agentspec.wire.service import ModelCard
+from agentspec.wire.sse import EventParser
+
+from .base import Turn
+from .foreign import ForeignAnswer, decode, to_chunk, to_response
+from .http import HttpClient
+from .verdict import error_from_event
+
+_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
+_TRUE, _FALSE = msgspec.Raw(b"true"), msgspec.Raw(b"false")
+_FREE_CHOICES = (b'"auto"', b'"none"', b"null")
+
+
+class _ForeignCard(msgspec.Struct):
+    id: str
+    created: int = 0
+    owned_by: str = ""
+    context_length: int | None = None
+    max_model_len: int | None = None
+
+
+class _ForeignCards(msgspec.Struct):
+    data: list[_ForeignCard] = []
+
+
+class OpenAIBackend:
+    """An OpenAI-compatible URL: SGLang, vLLM, llama.cpp, or a commercial API that speaks it."""
+
+    kind = "openai"
+
+    def __init__(self, name: str, settings: BackendSettings):
+        self.name = name
+        self._http = HttpClient(name, settings)
+
+    def extension(self, turn: Turn) -> SpecRequest | None:
+        """The ``agentspec`` object to send: none to a server that isn't ours."""
+        return None
+
+    def upstream_body(self, turn: Turn, *, stream: bool) -> bytes:
+        """The JSON to send. ``turn.body`` isn't changed."""
+        body = dict(turn.body)
+        body.pop("agentspec", None)
+        extension = self.extension(turn)
+        if extension is not None:
+            body["agentspec"] = msgspec.Raw(encode(extension))
+        body["model"] = msgspec.Raw(encode(turn.upstream_model))
+        body["stream"] = _TRUE if stream else _FALSE
+        if stream:
+            body["stream_options"] = _WITH_USAGE
+        else:
+            body.pop("stream_options", None)
+        _drop_empty_tools(body)
+        return encode(body)
+
+    async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
+        body = self.upstream_body(turn, stream=True)
+        open_choices: set[int] = set()
+        finished: set[int] = set()
+        async with (
+            self._http.post("/chat/completions", body) as response,
+            aclosing(self._events(response)) as answers,
+        ):
+            async for answer in answers:
+                for choice in answer.choices or ():
+                    open_choices.add(choice.index)
+                    if choice.finish_reason:
+                        finished.add(choice.index)
+                yield to_chunk(answer, turn)
+        if not finished or open_choices - finished:
+            raise UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
+
+    async def _events(self, response: ClientResponse) -> AsyncGenerator[ForeignAnswer]:
+        """The decoded events up to ``[DONE]`` or the end of the body."""
+        parser = EventParser()
+        async with aclosing(self._http.pieces(response)) as pieces:
+            async for piece in pieces:
+                for data in parser.feed(piece):
+                    if data == b"[DONE]":
+                        await self._http.settle(response)
+                        return
+                    answer = decode(data)
+                    if answer.error is not None:
+                        raise error_from_event(self.name, answer.error)
+                    yield answer
+
+    async def complete(self, turn: Turn) -> ChatResponse:
+        body = self.upstream_body(turn, stream=False)
+        async with self._http.post("/chat/completions", body) as response:
+            answer = decode(await self._http.read(response))
+        if answer.error is not None:
+            raise error_from_event(self.name, answer.error)
+        return to_response(answer, turn)
+
+    async def models(self) -> list[ModelCard]:
+        raw = await self._http.get(f"{self._http.base}/models")
+        try:
+            cards = msgspec.json.decode(raw, type=_ForeignCards).data
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise UpstreamFailed(f"Backend '{self.name}': unreadable model list: {error}") from None
+        return [
+            ModelCard(
+                id=card.id,
+                created=card.created,
+                owned_by=card.owned_by,
+                context_length=card.context_length or card.max_model_len,
+                backend=self.name,
+            )
+            for card in cards
+        ]
+
+    async def health(self) -> bool:
+        try:
+            await self._http.get(f"{self._http.base}/models")
+        except AgentspecError:
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+
+def _drop_empty_tools(body: dict[str, msgspec.Raw]) -> None:
+    """Agents send ``tools: []`` when they compact; vLLM refuses it, and a free choice beside it."""
+    tools = body.get("tools")
+    if tools is None or bytes(tools).strip().replace(b" ", b"") not in (b"[]", b"null"):
+        return
+    del body["tools"]
+    choice = body.get("tool_choice")
+    if choice is not None and bytes(choice).strip() in _FREE_CHOICES:
+        del body["tool_choice"]

@@ -1,0 +1,30 @@
+"""The configured backends. Only what is configured is imported."""
+
+from __future__ import annotations
+
+from agentspec.settings import Settings
+
+from .base import Backend
+
+
+def build(settings: Settings) -> dict[str, Backend]:
+    """One backend for each entry of ``settings.backends`` (after ``with_defaults``), by name.
+
+    Raises ``SettingsError`` where a key's environment variable is not set.
+    """
+    return {name: _build_one(name, settings) for name in settings.backends}
+
+
+def _build_one(name: str, settings: Settings) -> Backend:
+    chosen = settings.backends[name]
+    if chosen.kind == "engine":
+        from .engine import EngineBackend
+
+        return EngineBackend(name, chosen)
+    if chosen.kind == "openai":
+        from .openai import OpenAIBackend
+
+        return OpenAIBackend(name, chosen)
+    from .litellm import LiteLLMBackend
+
+    return LiteLLMBackend(name, chosen)

@@ -1,0 +1,88 @@
+"""A backend's error answer as one of our errors, in its own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from agentspec.wire.errors import UpstreamFailed
+
+_PASSED_HEADERS = ("retry-after", "x-should-retry")
+
+# How vLLM, SGLang and llama.cpp say that the prompt is too long. Agents start their compaction on
+# the code, which these servers do not send.
+_CONTEXT = re.compile(
+    r"maximum context length|token count exceeds|exceeds the available context size", re.IGNORECASE
+)
+
+
+def error_from_answer(
+    name: str, status: int, headers: Mapping[str, str], body: bytes
+) -> UpstreamFailed:
+    """The error of a non-200 answer, in its own words; a 4xx verdict keeps its status."""
+    found = _find_error(body)
+    message = _text(found.get("message")) or f"Backend '{name}' answered {status}."
+    if status in (401, 403):
+        return credential_refused(name, status)
+    return UpstreamFailed(
+        message,
+        param=_text(found.get("param")),
+        code=_code(found, message),
+        status=status,
+        type=_text(found.get("type")),
+        headers={key: headers[key] for key in _PASSED_HEADERS if key in headers},
+    )
+
+
+def credential_refused(name: str, status: int) -> UpstreamFailed:
+    """401 and 403 judge the gateway's own credential, not the client's: they lose their status, so
+    that a client doesn't take them for a refusal of its key, and their words, which quote it."""
+    return UpstreamFailed(
+        f"Backend '{name}' refused the gateway's credential ({status}).",
+        code="upstream_credential_refused",
+    )
+
+
+def error_from_event(name: str, error: Any) -> UpstreamFailed:
+    """The error of a ``data: {"error": ...}`` event in a stream."""
+    found = error if isinstance(error, dict) else {"message": error}
+    message = _text(found.get("message")) or f"Backend '{name}' broke off its answer."
+    status = found.get("status", found.get("code"))
+    return UpstreamFailed(
+        message,
+        param=_text(found.get("param")),
+        code=_code(found, message),
+        status=status if isinstance(status, int) and 400 <= status < 600 else None,
+        type=_text(found.get("type")),
+    )
+
+
+def _find_error(body: bytes) -> dict[str, Any]:
+    """The object that describes the error, wherever this server puts it."""
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {"message": body.decode("utf-8", "replace").strip()[:500]}
+    if not isinstance(decoded, dict):
+        return {}
+    for key in ("error", "detail"):
+        inner = decoded.get(key)
+        if isinstance(inner, dict):
+            return inner
+        if isinstance(inner, str):
+            return {"message": inner}
+    return decoded
+
+
+def _code(found: dict[str, Any], message: str) -> str | None:
+    code = found.get("code")
+    if isinstance(code, str) and code:
+        return code
+    return "context_length_exceeded" if _CONTEXT.search(message) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,85 @@
+"""The values of routing. A decision is logged whole, so that a policy can be judged on it later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentspec.backends.base import Backend
+from agentspec.wire.errors import AgentspecError
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a policy may look at. All of it is known before the first byte.
+
+    model: the name the client asked for; workload: "tool", "json", "edit" or "chat".
+    backends: the model's backends in the configured order.
+    """
+
+    model: str
+    session_id: str
+    workload: str
+    backends: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A backend that was weighed. reason: why it stands where it stands."""
+
+    backend: str
+    eligible: bool
+    reason: str
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of a backend; ``error`` is the code it failed with before its first byte."""
+
+    backend: str
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Decision:
+    """Which backends to try, and why.
+
+    order: backends to try, best first; never empty.
+    propensity: the probability with which the policy would choose ``order[0]`` in this situation.
+    chosen, chosen_kind, attempts: filled in as the decision is carried out.
+    """
+
+    policy: str
+    order: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    reason: str
+    propensity: float = 1.0
+    chosen: str = ""
+    chosen_kind: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+
+    def begin(self, backend: Backend) -> None:
+        """A backend is tried now. Noted first, so that a request cancelled meanwhile shows it."""
+        self.chosen, self.chosen_kind = backend.name, backend.kind
+        self.attempts.append(Attempt(backend.name))
+
+    def failed(self, error: AgentspecError) -> None:
+        """The attempt begun last ended with an error."""
+        self.attempts[-1] = Attempt(self.chosen, error.code or error.type)
+
+    def as_record(self) -> dict[str, Any]:
+        """The decision as the ledger keeps it (plain JSON)."""
+        return {
+            "policy": self.policy,
+            "chosen": self.chosen,
+            "reason": self.reason,
+            "propensity": self.propensity,
+            "candidates": [_without_none(c) for c in self.candidates],
+            "attempts": [_without_none(a) for a in self.attempts],
+        }
+
+
+def _without_none(value: Candidate | Attempt) -> dict[str, Any]:
+    fields = {name: getattr(value, name) for name in value.__slots__}
+    return {name: field for name, field in fields.items() if field is not None}

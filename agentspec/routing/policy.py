@@ -1,0 +1,47 @@
+"""Policies: a situation in, a decision out. They see no request text and make no call."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from .cooldown import Cooldown
+from .decision import Candidate, Decision, Situation
+
+
+class Policy(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def decide(self, situation: Situation) -> Decision:
+        """Pure but for the policy's own memory. ``Decision.order`` holds every usable backend."""
+        ...
+
+
+class StaticOrder:
+    """The configured order; a backend that could not be reached a moment ago goes to the end.
+
+    It is not left out: where all others fail too, it is the last chance.
+    """
+
+    name = "static"
+
+    def __init__(self, cooldown: Cooldown):
+        self._cooldown = cooldown
+
+    def decide(self, situation: Situation) -> Decision:
+        candidates = tuple(self._weigh(name) for name in situation.backends)
+        ready = tuple(c.backend for c in candidates if c.eligible)
+        cooling = tuple(c.backend for c in candidates if not c.eligible)
+        if not ready:
+            reason = "every backend is cooling down"
+        elif ready[0] == situation.backends[0]:
+            reason = "first in the configured order"
+        else:
+            reason = "first in the configured order that is not cooling down"
+        return Decision(self.name, ready + cooling, candidates, reason)
+
+    def _weigh(self, backend: str) -> Candidate:
+        remaining_s = self._cooldown.remaining_s(backend)
+        if remaining_s > 0:
+            return Candidate(backend, False, f"cooling down for {remaining_s:.1f} s")
+        return Candidate(backend, True, "available")

@@ -1,0 +1,159 @@
+"""The application: every part is made here and passed on; nothing is global."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from agentspec.backends.base import Backend
+from agentspec.backends.registry import build
+from agentspec.routing.attempts import Attempts
+from agentspec.routing.cooldown import Cooldown
+from agentspec.routing.policy import StaticOrder
+from agentspec.settings import Settings, with_defaults
+from agentspec.store.journal import Journal
+from agentspec.wire.chat import encode
+from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, openai_body
+
+from .auth import Guard, guard_for
+from .catalogue import Catalogue
+from .chat import ChatEndpoint
+from .clock import Clock
+from .ledger import JournalLike, Ledger
+from .metrics import CONTENT_TYPE, Metrics
+from .service import ChatService
+
+
+def create_app(
+    settings: Settings,
+    backends: Mapping[str, Backend] | None = None,
+    journal: JournalLike | None = None,
+    *,
+    mounts: Sequence[APIRouter] = (),
+    clock: Clock | None = None,
+) -> FastAPI:
+    """The gateway. backends, journal: built from the settings where they are not given.
+
+    mounts: routers of other rooms (the dashboard), served behind the same key. The backends are
+    closed when the application ends. Raises ``SettingsError``.
+    """
+    settings = with_defaults(settings)
+    guard = guard_for(settings.server)
+    clock = clock or Clock()
+    used = build(settings) if backends is None else backends
+    metrics = Metrics(frozenset(settings.models))
+    cooldown = Cooldown(clock.tick_s)
+    service = ChatService(
+        settings.models,
+        StaticOrder(cooldown),
+        Attempts(used, cooldown),
+        Ledger(Journal(settings.data_path) if journal is None else journal, metrics),
+        clock,
+    )
+    app = FastAPI(
+        title="agentspec", docs_url=None, redoc_url=None, openapi_url=None, lifespan=_closing(used)
+    )
+    endpoint = ChatEndpoint(
+        service,
+        guard,
+        clock,
+        max_body_bytes=settings.server.max_body_bytes,
+        keepalive_s=settings.server.keepalive_s,
+    )
+    app.router.routes.append(Route("/v1/chat/completions", endpoint, methods=["POST"]))
+    app.include_router(_operations(settings, used, metrics))
+    locked = [Depends(_key_check(guard))]
+    app.include_router(_models(Catalogue(settings.models, used, clock)), dependencies=locked)
+    for router in mounts:
+        app.include_router(router, dependencies=locked)
+    _install_errors(app)
+    return app
+
+
+def _closing(
+    backends: Mapping[str, Backend],
+) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        for backend in backends.values():
+            await backend.aclose()
+
+    return lifespan
+
+
+def _key_check(guard: Guard) -> Callable[[Request], None]:
+    def check(request: Request) -> None:
+        guard.check(request.headers)
+
+    return check
+
+
+def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Metrics) -> APIRouter:
+    """What operators ask. Open to all: it tells no more than that the gateway is there."""
+    router = APIRouter()
+    default_model = next(iter(settings.models))
+
+    @router.get("/health")
+    async def health() -> Response:
+        return _json({"status": "ok"})
+
+    @router.get("/ready")
+    async def ready() -> Response:
+        for name in settings.models[default_model].backends:
+            if await backends[name].health():
+                return _json({"status": "ready", "model": default_model, "backend": name})
+        return _json({"status": "waiting", "model": default_model}, status=503)
+
+    @router.get("/metrics")
+    async def page() -> Response:
+        return Response(metrics.page(), media_type=CONTENT_TYPE)
+
+    return router
+
+
+def _models(catalogue: Catalogue) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/v1/models")
+    async def models() -> Response:
+        return _json(await catalogue.list())
+
+    @router.get("/v1/models/{model_id:path}")
+    async def model(model_id: str) -> Response:
+        return _json(await catalogue.get(model_id))
+
+    return router
+
+
+def _install_errors(app: FastAPI) -> None:
+    @app.exception_handler(AgentspecError)
+    async def ours(request: Request, error: AgentspecError) -> Response:
+        status = http_status(error)
+        headers = {}
+        if status == 401 and request.url.path.startswith("/dashboard"):
+            headers["www-authenticate"] = 'Basic realm="agentspec", charset="UTF-8"'
+        return _json(openai_body(error), status=status, headers=headers)
+
+    @app.exception_handler(HTTPException)
+    async def others(request: Request, error: HTTPException) -> Response:
+        code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code)
+        told = InvalidRequest(
+            f"{error.detail}: {request.method} {request.url.path}", code=code or "http_error"
+        )
+        return _json(openai_body(told), status=error.status_code, headers=error.headers)
+
+
+def _json(
+    value: object, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(
+        encode(value),
+        status_code=status,
+        headers=dict(headers or {}),
+        media_type="application/json",
+    )

@@ -1,0 +1,90 @@
+"""Who may use this endpoint: anybody on loopback without a key, else whoever holds the key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Mapping
+
+from agentspec.settings import ServerSettings, SettingsError, secret
+from agentspec.wire.errors import AuthenticationFailed
+
+LOCAL_SCOPE = "local"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a socket bound to ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Checks a request's credential. Without a key everybody passes, under the empty key id.
+
+    The key itself isn't kept: only its hash, compared in constant time.
+    """
+
+    def __init__(self, key: str | None):
+        self._digest = _digest(key) if key else None
+        self._key_id = f"key-{self._digest.hex()[:12]}" if self._digest else ""
+
+    @property
+    def open(self) -> bool:
+        return self._digest is None
+
+    def check(self, headers: Mapping[str, str]) -> str:
+        """The id of the key that was presented ("" on an open endpoint).
+
+        headers: names in lower case. Raises ``AuthenticationFailed``.
+        """
+        if self._digest is None:
+            return ""
+        presented = _presented(headers)
+        if presented is None:
+            raise AuthenticationFailed(
+                "You didn't provide an API key. Send it as 'Authorization: Bearer KEY' or "
+                "'x-api-key: KEY'."
+            )
+        if not hmac.compare_digest(_digest(presented), self._digest):
+            raise AuthenticationFailed("Incorrect API key provided.")
+        return self._key_id
+
+
+def guard_for(server: ServerSettings) -> Guard:
+    """The guard that the settings ask for.
+
+    Raises ``SettingsError`` when the key's variable is not set, and when others than this machine
+    could reach an endpoint that asks for no key.
+    """
+    key = secret(server.api_key_env)
+    if key is None and not is_loopback(server.host):
+        raise SettingsError(
+            f"server.host is {server.host}, which other machines can reach: name the variable that "
+            "holds a key in server.api_key_env, or bind to 127.0.0.1"
+        )
+    return Guard(key)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _presented(headers: Mapping[str, str]) -> str | None:
+    """The credential of a request. Basic (any user, the key as password) is what browsers send."""
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and value.strip():
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            decoded = base64.b64decode(value.strip(), validate=True)
+        except binascii.Error:
+            return None
+        return decoded.partition(b":")[2].decode("utf-8", "surrogateescape")
+    return headers.get("x-api-key") or None

@@ -1,0 +1,62 @@
+"""The request's body, read with a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.types import Receive
+
+from agentspec.wire.errors import BodyTooLarge, InvalidRequest
+
+
+class ClientGone(Exception):
+    """The client closed the connection; there is nobody to answer."""
+
+
+async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: int) -> bytes:
+    """The whole body. headers: names in lower case.
+
+    Raises ``BodyTooLarge`` as soon as more than ``limit_bytes`` are announced or have come (also
+    where no length is announced), ``InvalidRequest`` for a compressed body, ``ClientGone``.
+    """
+    encoding = headers.get("content-encoding", "identity")
+    if encoding.lower() != "identity":
+        raise InvalidRequest(
+            f"Content-Encoding '{encoding}' is not accepted: send the body uncompressed.",
+            param="content-encoding",
+            code="unsupported_content_encoding",
+        )
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > limit_bytes:
+        await _drain(receive, limit_bytes)
+        raise _too_large(limit_bytes)
+    pieces: list[bytes] = []
+    size = 0
+    more = True
+    while more:
+        piece, more = await _next_piece(receive)
+        size += len(piece)
+        if size > limit_bytes:
+            await _drain(receive, limit_bytes if more else 0)
+            raise _too_large(limit_bytes)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _next_piece(receive: Receive) -> tuple[bytes, bool]:
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise ClientGone
+    return message.get("body", b""), message.get("more_body", False)
+
+
+async def _drain(receive: Receive, budget_bytes: int) -> None:
+    """Throw away a little more: a client that is still sending doesn't read the refusal."""
+    more = budget_bytes > 0
+    while more and budget_bytes > 0:
+        piece, more = await _next_piece(receive)
+        budget_bytes -= len(piece)
+
+
+def _too_large(limit_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(f"The request body is larger than {limit_bytes} bytes.")

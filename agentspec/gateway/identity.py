@@ -1,0 +1,83 @@
+"""Who asks, in which conversation, and for what kind of work: read off one request.
+
+Header names as the clients send them (captured from the clients' own traffic): opencode
+``x-session-id``, Claude Code ``x-claude-code-session-id``, Codex ``session-id`` (earlier
+``session_id``) and ``conversation_id``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agentspec.wire.chat import ChatRequest
+
+SESSION_HEADERS = (
+    "x-session-id",
+    "x-claude-code-session-id",
+    "session_id",
+    "session-id",
+    "conversation_id",
+    "conversation-id",
+    "x-opencode-session",
+    "x-session-affinity",
+)
+MAX_ID_CHARS = 200
+
+_PRODUCT = re.compile(r"([A-Za-z][\w.-]*(?:/[A-Za-z][\w.-]*)*)[/ ]v?(\d[\w.+-]*)")
+_EDIT_FORMATS = re.compile(r"SEARCH/REPLACE|<<<<<<< SEARCH|\*\*\* Begin Patch|unified diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """id: groups the turns of one conversation. source: where it was found."""
+
+    id: str
+    source: str
+
+
+def session_of(request: ChatRequest, headers: Mapping[str, str]) -> Session:
+    """The conversation that a request belongs to; a hash of its opener where nobody says.
+
+    headers: names in lower case.
+    """
+    if request.agentspec is not None and request.agentspec.session:
+        return Session(request.agentspec.session[:MAX_ID_CHARS], "agentspec")
+    if request.prompt_cache_key:
+        return Session(request.prompt_cache_key[:MAX_ID_CHARS], "prompt_cache_key")
+    for name in SESSION_HEADERS:
+        if headers.get(name):
+            return Session(headers[name][:MAX_ID_CHARS], name)
+    return Session(_opener_hash(request), "opener")
+
+
+def _opener_hash(request: ChatRequest) -> str:
+    """What stays the same from turn to turn: the first system and the first user text."""
+    digest = hashlib.sha256()
+    for roles in (("system", "developer"), ("user",)):
+        opener = next((m for m in request.messages if m.role in roles), None)
+        digest.update(opener.text().encode("utf-8", "surrogatepass") if opener else b"")
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
+
+
+def client_of(user_agent: str) -> tuple[str, str]:
+    """(name, version) of the client out of its User-Agent; empty where it doesn't say."""
+    found = _PRODUCT.match(user_agent)
+    if found:
+        return found.group(1)[:100], found.group(2)[:40]
+    return user_agent.partition(" ")[0][:100], ""
+
+
+def workload_of(request: ChatRequest) -> str:
+    """The class of work: "tool", "json", "edit" or "chat". Routing and the ledger group by it."""
+    if request.tools and request.tool_choice != "none":
+        return "tool"
+    if request.response_format and request.response_format.type in ("json_object", "json_schema"):
+        return "json"
+    openers = (m for m in request.messages if m.role in ("system", "developer"))
+    if any(_EDIT_FORMATS.search(message.text()) for message in openers):
+        return "edit"
+    return "chat"

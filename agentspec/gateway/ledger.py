@@ -1,0 +1,53 @@
+"""The ledger as the gateway sees it: two calls that never fail a request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from agentspec.store.errors import JournalError
+from agentspec.store.record import OpenRecord, RequestRecord
+
+from .metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+class JournalLike(Protocol):
+    """What ``store.journal.Journal`` offers. Both calls are one write(2); they raise
+    ``JournalError``."""
+
+    def open(self, record: OpenRecord) -> None: ...
+
+    def close(self, record: RequestRecord) -> None: ...
+
+
+class Ledger:
+    """Records requests in the journal and in the metrics. A journal that fails is counted and
+    logged; the answer goes out all the same."""
+
+    def __init__(self, journal: JournalLike, metrics: Metrics):
+        self._journal = journal
+        self._metrics = metrics
+
+    def open(self, record: OpenRecord) -> None:
+        self._metrics.in_flight.inc()
+        self._write(lambda: self._journal.open(record), record.id)
+
+    def close(self, record: RequestRecord) -> None:
+        """Call before the answer's last byte."""
+        self._metrics.in_flight.dec()
+        self.refuse(record)
+
+    def refuse(self, record: RequestRecord) -> None:
+        """Record a request that was never opened: it was refused at once."""
+        self._metrics.observe(record)
+        self._write(lambda: self._journal.close(record), record.id)
+
+    def _write(self, call: Callable[[], None], request_id: str) -> None:
+        try:
+            call()
+        except (JournalError, OSError) as error:
+            self._metrics.journal_failures.inc()
+            log.error("request %s is missing in the ledger: %s", request_id, error)

@@ -1,0 +1,195 @@
+"""One turn of a conversation, from the request's bytes to the last byte of its answer.
+
+1. decode, name it, see whose it is; a request that names a model leaves a row whatever happens;
+2. decide where it runs, and try (``routing``);
+3. pass the answer on, counting (``tally.py``);
+4. close its ledger row, then send the last byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import aclosing
+
+import msgspec
+
+from agentspec.backends.base import Turn
+from agentspec.routing.attempts import Attempts
+from agentspec.routing.decision import Decision, Situation
+from agentspec.routing.policy import Policy
+from agentspec.settings import ModelSettings
+from agentspec.store.record import OpenRecord, RequestRecord
+from agentspec.wire.chat import ChatChunk, ChatRequest, decode_request, encode
+from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest, ModelNotFound
+from agentspec.wire.sse import DONE
+
+from .auth import LOCAL_SCOPE
+from .clock import Clock, uuid7
+from .exchange import Exchange
+from .identity import MAX_ID_CHARS, client_of, session_of
+from .ledger import Ledger
+from .render import content_event, extension_for, report_event, whole_answer
+from .tally import Tally
+
+log = logging.getLogger(__name__)
+
+
+class _Named(msgspec.Struct):
+    model: str
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class ChatService:
+    """Answers chat completions. Holds no state of a request; many run at once."""
+
+    def __init__(
+        self,
+        models: Mapping[str, ModelSettings],
+        policy: Policy,
+        attempts: Attempts,
+        ledger: Ledger,
+        clock: Clock,
+    ):
+        self._models = models
+        self._policy = policy
+        self._attempts = attempts
+        self._ledger = ledger
+        self._clock = clock
+
+    async def answer(
+        self, body: bytes, headers: Mapping[str, str], key_id: str, exchange: Exchange
+    ) -> None:
+        """Answer one request and leave its row. headers: names in lower case.
+
+        Raises only ``CancelledError`` (the client left, or the server stops) and, for a body that
+        names no model, ``InvalidRequest``: every other error is answered and recorded here.
+        """
+        opened = self._opening_record(headers, key_id)
+        tally = Tally(opened, self._clock.tick_s())
+        exchange.request_id = opened.id
+        try:
+            request, fields = decode(body)
+            model = self._model(request.model)
+        except InvalidRequest as error:
+            opened.model = named_model(body)
+            if not opened.model:
+                raise
+            self._ledger.refuse(tally.failed(error, self._clock.tick_s()))
+            await exchange.fail(error)
+            return
+        session = session_of(request, headers)
+        opened.model, opened.stream = request.model, bool(request.stream)
+        opened.session_id, opened.session_source = session.id, session.source
+        self._ledger.open(opened)
+        tally.take_request(request, model)
+        turn = Turn(
+            id=opened.id,
+            request=request,
+            body=fields,
+            upstream_model=model.upstream_name or request.model,
+            created_s=opened.ts_ms // 1000,
+            extension=extension_for(request, session.id, key_id or LOCAL_SCOPE),
+        )
+        situation = Situation(request.model, session.id, tally.workload, tuple(model.backends))
+        await self._run(turn, situation, tally, exchange)
+
+    def _opening_record(self, headers: Mapping[str, str], key_id: str) -> OpenRecord:
+        now_ms = self._clock.now_ms()
+        client, version = client_of(headers.get("user-agent", ""))
+        return OpenRecord(
+            id=uuid7(now_ms, self._clock.entropy(10)),
+            ts_ms=now_ms,
+            client=client,
+            client_version=version,
+            key_id=key_id,
+        )
+
+    def _model(self, name: str) -> ModelSettings:
+        model = self._models.get(name)
+        if model is None:
+            raise ModelNotFound(f"The model '{name}' does not exist here.", param="model")
+        return model
+
+    async def _run(
+        self, turn: Turn, situation: Situation, tally: Tally, exchange: Exchange
+    ) -> None:
+        """Decide and answer; whatever happens, the row is closed before the last byte."""
+        try:
+            tally.decision = self._policy.decide(situation)
+            if turn.request.stream:
+                await self._stream(turn, tally.decision, tally, exchange)
+            else:
+                await self._whole(turn, tally.decision, tally, exchange)
+        except AgentspecError as error:
+            await self._fail(error, tally, exchange)
+        except asyncio.CancelledError:
+            self._ledger.close(self._broken_off(tally, exchange))
+            raise
+        except Exception:
+            log.exception("request %s failed", turn.id)
+            await self._fail(InternalError("Something failed in the gateway."), tally, exchange)
+
+    async def _fail(self, error: AgentspecError, tally: Tally, exchange: Exchange) -> None:
+        self._ledger.close(tally.failed(error, self._clock.tick_s()))
+        await exchange.fail(error)
+
+    def _broken_off(self, tally: Tally, exchange: Exchange) -> RequestRecord:
+        """The row of a request that was cancelled: by its client, or by the end of this server."""
+        if exchange.gone:
+            return tally.cancelled(self._clock.tick_s())
+        stopping = InternalError("The gateway is stopping.", code="stopping")
+        return tally.failed(stopping, self._clock.tick_s())
+
+    async def _whole(
+        self, turn: Turn, decision: Decision, tally: Tally, exchange: Exchange
+    ) -> None:
+        with tally.waiting(self._clock.tick_s):
+            response = await self._attempts.complete(decision, turn)
+        tally.take_response(response)
+        body = encode(whole_answer(response, turn.request))
+        self._ledger.close(tally.finished(self._clock.tick_s()))
+        await exchange.send_json(200, body, {})
+
+    async def _stream(
+        self, turn: Turn, decision: Decision, tally: Tally, exchange: Exchange
+    ) -> None:
+        tick_s = self._clock.tick_s
+        exchange.expect_stream()
+        with tally.waiting(tick_s):
+            opened = await self._attempts.open_stream(decision, turn)
+        async with aclosing(opened.rest) as rest:
+            chunk: ChatChunk | None = opened.first
+            while chunk is not None:
+                tally.take_chunk(chunk, tick_s())
+                encoded = content_event(chunk)
+                with tally.waiting(tick_s):
+                    if encoded:
+                        await exchange.send_events(encoded)
+                    chunk = await anext(rest, None)
+        end = report_event(opened.first, turn.request, tally.usage, tally.report) + DONE
+        self._ledger.close(tally.finished(tick_s()))
+        await exchange.send_events(end, last=True)
+
+
+def decode(body: bytes) -> tuple[ChatRequest, dict[str, msgspec.Raw]]:
+    """The request as far as agentspec reads it, and its fields as they were sent.
+
+    Raises ``InvalidRequest`` naming the field.
+    """
+    try:
+        return decode_request(body), _FIELDS.decode(body)
+    except RecursionError:
+        raise InvalidRequest("The request body is nested too deeply.") from None
+
+
+def named_model(body: bytes) -> str:
+    """The model that an otherwise unreadable request names; "" where it names none."""
+    try:
+        return _NAMED.decode(body).model[:MAX_ID_CHARS]
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return ""

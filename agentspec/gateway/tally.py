@@ -1,0 +1,217 @@
+"""What one request did, counted while it runs, and put into its ledger row at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from agentspec.routing.decision import Decision
+from agentspec.settings import ModelSettings, PriceSettings
+from agentspec.store.cost import FORMULA, token_cost
+from agentspec.store.record import OpenRecord, RequestRecord
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
+from agentspec.wire.errors import AgentspecError, http_status
+from agentspec.wire.extension import SpecReport
+
+from .identity import workload_of
+
+CLIENT_CLOSED_REQUEST = 499
+_CHARS_PER_TOKEN = 4  # the usual rule of thumb, for answers without a count
+
+
+class Tally:
+    """The running count of one request.
+
+    started_s: monotonic seconds when the request was taken in.
+    """
+
+    def __init__(self, opened: OpenRecord, started_s: float):
+        self._opened = opened
+        self._started_s = started_s
+        self._first_s: float | None = None
+        self._last_s = started_s
+        self._chunks = 0
+        self._calls: dict[tuple[int, int], str] = {}
+        self._finish_reason: str | None = None
+        self._idle_s = 0.0
+        self.usage: Usage | None = None
+        self.report: SpecReport | None = None
+        self.workload = "chat"
+        self.decision: Decision | None = None
+        self._request: ChatRequest | None = None
+        self._upstream_model = ""
+        self._price = PriceSettings()
+
+    def take_request(self, request: ChatRequest, model: ModelSettings) -> None:
+        """The request was understood, and will run on ``model``."""
+        self._request, self._price = request, model.price
+        self._upstream_model = model.upstream_name or request.model
+        self.workload = workload_of(request)
+
+    @contextlib.contextmanager
+    def waiting(self, tick_s: Callable[[], float]) -> Iterator[None]:
+        """Count the time inside as spent waiting for the backend or the client."""
+        began_s = tick_s()
+        try:
+            yield
+        finally:
+            self._idle_s += tick_s() - began_s
+
+    def take_chunk(self, chunk: ChatChunk, now_s: float) -> None:
+        """Count a chunk of the stream; ``now_s`` is when it came."""
+        self._take_reports(chunk)
+        for choice in chunk.choices:
+            if choice.index == 0 and choice.finish_reason:
+                self._finish_reason = choice.finish_reason
+            delta = choice.delta
+            for call in delta.tool_calls or ():
+                key = (choice.index, call.index)
+                piece = call.function.arguments if call.function else None
+                self._calls[key] = self._calls.get(key, "") + (piece or "")
+            if delta.content or delta.tool_calls or delta.reasoning_content:
+                self._chunks += 1
+                self._last_s = now_s
+                if self._first_s is None:
+                    self._first_s = now_s
+
+    def take_response(self, response: ChatResponse) -> None:
+        """Count a whole answer."""
+        self._take_reports(response)
+        self._finish_reason = response.choices[0].finish_reason
+        for choice in response.choices:
+            calls = choice.message.tool_calls
+            for index, call in enumerate([] if calls is UNSET else calls):
+                self._calls[choice.index, index] = call.function.arguments or ""
+
+    def _take_reports(self, answer: ChatChunk | ChatResponse) -> None:
+        if answer.usage is not UNSET and answer.usage is not None:
+            self.usage = answer.usage
+        if answer.agentspec is not UNSET:
+            self.report = answer.agentspec
+
+    def finished(self, now_s: float) -> RequestRecord:
+        """The row of a request that was answered in full."""
+        return self._record(now_s)
+
+    def failed(self, error: AgentspecError, now_s: float) -> RequestRecord:
+        """The row of a request that ends with an error."""
+        record = self._record(now_s)
+        record.status, record.http_status = "error", http_status(error)
+        record.error_type, record.error_code = error.type, error.code
+        return record
+
+    def cancelled(self, now_s: float) -> RequestRecord:
+        """The row of a request whose client left."""
+        record = self._record(now_s)
+        record.status, record.http_status = "cancelled", CLIENT_CLOSED_REQUEST
+        return record
+
+    def _record(self, now_s: float) -> RequestRecord:
+        record = RequestRecord(
+            **{name: getattr(self._opened, name) for name in OpenRecord.__struct_fields__}
+        )
+        e2e_s = now_s - self._started_s
+        record.e2e_ms = e2e_s * 1000
+        record.gateway_ms = max(0.0, e2e_s - self._idle_s) * 1000
+        record.workload = self.workload
+        record.finish_reason = self._finish_reason
+        record.cost_formula = FORMULA
+        self._add_request(record)
+        self._add_decision(record)
+        self._add_usage(record)
+        self._add_report(record)
+        self._add_times(record)
+        self._add_calls(record)
+        return record
+
+    def _add_request(self, record: RequestRecord) -> None:
+        request = self._request
+        if request is None:
+            return
+        record.n_messages = len(request.messages)
+        record.n_tools = len(request.tools or ())
+        choice = request.tool_choice
+        record.tool_choice = choice if isinstance(choice, str) else ("named" if choice else "")
+        record.response_format = request.response_format.type if request.response_format else ""
+        record.max_tokens = request.token_limit
+        record.temperature = request.temperature
+
+    def _add_decision(self, record: RequestRecord) -> None:
+        record.upstream_model = self._upstream_model
+        record.attempts = 0
+        if self.decision is not None:
+            record.decision = self.decision.as_record()
+            record.attempts = len(self.decision.attempts)
+            record.backend, record.backend_kind = self.decision.chosen, self.decision.chosen_kind
+
+    def _add_usage(self, record: RequestRecord) -> None:
+        usage = self.usage
+        if usage is not None:
+            inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
+            record.in_tok, record.out_tok = usage.prompt_tokens, usage.completion_tokens
+            record.cached_tok = min(inputs.cached_tokens, record.in_tok) if inputs else 0
+            record.reason_tok = outputs.reasoning_tokens if outputs else 0
+        elif self._chunks and self._request is not None:
+            # A broken or cancelled stream: a chunk is at least a token.
+            chars = sum(len(message.text()) for message in self._request.messages)
+            record.in_tok, record.out_tok = chars // _CHARS_PER_TOKEN, self._chunks
+            record.token_source = "estimated"
+        else:
+            record.token_source = "none"
+        cost = token_cost(
+            self._price,
+            fresh_tok=record.in_tok - record.cached_tok,
+            cached_tok=record.cached_tok,
+            out_tok=record.out_tok,
+        )
+        record.cost_nusd, record.cost_fresh_nusd = cost.total_nusd, cost.fresh_nusd
+        record.cost_cached_nusd, record.cost_out_nusd = cost.cached_nusd, cost.out_nusd
+
+    def _add_report(self, record: RequestRecord) -> None:
+        report = self.report
+        if report is None:
+            return
+        record.spec_arm = report.arm
+        record.spec_steps, record.spec_hist = report.steps, report.hist
+        record.spec_drafted, record.spec_accepted = report.totals()
+        record.spec_sources = {
+            name: {"drafted": count.drafted, "accepted": count.accepted}
+            for name, count in report.sources.items()
+        }
+        forced = report.sources.get("forced")
+        record.forced_tok = forced.accepted if forced else 0
+        record.exact = report.exact
+        record.max_tokens_clamped = report.max_tokens_clamped
+        record.grammar_cold = report.grammar_cold
+        busy = report.busy_us
+        record.busy_prefill_us, record.busy_decode_us = busy.prefill, busy.decode
+        record.busy_draft_us, record.busy_grammar_us = busy.draft, busy.grammar
+        record.queue_ms = report.queue_us / 1000
+
+    def _add_times(self, record: RequestRecord) -> None:
+        if self._first_s is None:
+            return
+        record.ttft_ms = (self._first_s - self._started_s) * 1000
+        if self.usage is not None and record.out_tok > 1:
+            record.tpot_ms = (self._last_s - self._first_s) * 1000 / (record.out_tok - 1)
+
+    def _add_calls(self, record: RequestRecord) -> None:
+        """Our engine checks calls against their schema; of others only the JSON is looked at."""
+        record.tool_calls = len(self._calls)
+        if self.report is not None and record.backend_kind == "engine":
+            record.tool_calls_valid = self.report.tool_calls_valid
+            record.tool_calls_dropped = self.report.tool_calls_dropped
+        else:
+            record.tool_calls_valid = sum(map(_is_json_object, self._calls.values()))
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        found: Any = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(found, dict)

@@ -1,0 +1,252 @@
+"""A stand-in for an OpenAI-compatible server: a real HTTP server on loopback with a script.
+
+It generates nothing: each request's model name picks a script from ``SCRIPTS``, most of which break
+in one particular way. ``Upstream.seen`` holds what was received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+TEXT = ["Grüße", ", ", "Wélt 🌍", "!"]
+USAGE = {
+    "prompt_tokens": 12,
+    "completion_tokens": 5,
+    "total_tokens": 17,
+    "prompt_tokens_details": {"cached_tokens": 8},
+}
+REPORT = {
+    "v": 1,
+    "sources": {"suffix": {"drafted": 6, "accepted": 4}, "forced": {"drafted": 2, "accepted": 2}},
+    "steps": 3,
+    "hist": [1, 0, 2],
+    "busy_us": {"prefill": 100, "decode": 200, "draft": 10, "grammar": 5},
+    "queue_us": 1500,
+    "exact": True,
+    "arm": "on",
+}
+
+
+def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> bytes:
+    """One event. Without a delta it has no choices (a usage chunk)."""
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    body = {"id": "up-1", "object": "chat.completion.chunk", "created": 1, "model": "their-name"}
+    return b"data: " + json.dumps(body | {"choices": choices} | more).encode() + b"\n\n"
+
+
+def text_chunks() -> list[bytes]:
+    return [
+        chunk({"role": "assistant", "content": ""}),
+        *(chunk({"content": t}) for t in TEXT),
+        chunk({}, "stop"),
+    ]
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass
+class Upstream:
+    """What the stand-in received, and the handles to steer it."""
+
+    url: str = ""
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: set[Any] = field(default_factory=set)
+    healthy: bool = True
+
+
+Write = Callable[[bytes], Awaitable[None]]
+Script = Callable[[Upstream, web.Request, Write], Awaitable[None]]
+
+
+async def good(up: Upstream, request: web.Request, write: Write) -> None:
+    for event in text_chunks():
+        await write(event)
+    await write(chunk(usage=USAGE, agentspec=REPORT))
+    await write(DONE)
+
+
+async def vllm(up: Upstream, request: web.Request, write: Write) -> None:
+    found = {"num_spec_steps": 4, "num_draft_tokens": 12, "num_accepted_draft_tokens": 7}
+    found["acceptance_histogram"] = [1, 0, 2, 1]
+    for event in text_chunks():
+        await write(event)
+    await write(chunk(usage=USAGE, metrics={"speculative_decoding": found}))
+    await write(DONE)
+
+
+async def tools(up: Upstream, request: web.Request, write: Write) -> None:
+    first = {"index": 0, "id": "call_1", "type": "function"}
+    await write(chunk({"tool_calls": [first | {"function": {"name": "f", "arguments": ""}}]}))
+    for piece in ('{"a"', ": 1}"):
+        await write(chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}))
+    await write(chunk({}, "tool_calls"))
+    await write(DONE)
+
+
+async def dies(up: Upstream, request: web.Request, write: Write) -> None:
+    for event in text_chunks()[:3]:
+        await write(event)
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def no_finish(up: Upstream, request: web.Request, write: Write) -> None:
+    for event in text_chunks()[:-1]:
+        await write(event)
+
+
+async def done_without_finish(up: Upstream, request: web.Request, write: Write) -> None:
+    await no_finish(up, request, write)
+    await write(DONE)
+
+
+async def garbage(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(text_chunks()[0])
+    await write(b"data: {not json\n\n")
+
+
+async def error_chunk(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(text_chunks()[1])
+    await write(b'data: {"error": {"message": "out of memory", "type": "server_error"}}\n\n')
+
+
+async def early_error_chunk(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(b'data: {"error": {"message": "no such grammar", "code": 400}}\n\n')
+
+
+async def huge(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(text_chunks()[1])
+    await write(b"data: {")
+    for _ in range(9):
+        await write(b"x" * 1024 * 1024)
+
+
+async def split(up: Upstream, request: web.Request, write: Write) -> None:
+    """The good answer, cut inside characters, lines and events."""
+    raw = b""
+    for event in text_chunks():
+        body = json.loads(event[6:])
+        raw += b": note\r\ndata: " + json.dumps(body, ensure_ascii=False).encode() + b"\r\n\r\n"
+    raw += DONE
+    for start in range(0, len(raw), 7):
+        await write(raw[start : start + 7])
+
+
+async def waits(up: Upstream, request: web.Request, write: Write) -> None:
+    """Says a word, then nothing until released."""
+    await write(text_chunks()[1])
+    await up.release.wait()
+    await write(chunk({}, "stop"))
+    await write(DONE)
+
+
+async def silent(up: Upstream, request: web.Request, write: Write) -> None:
+    """Nothing at all until released."""
+    await up.release.wait()
+    await good(up, request, write)
+
+
+async def silent_then_dies(up: Upstream, request: web.Request, write: Write) -> None:
+    await up.release.wait()
+    assert request.transport is not None
+    request.transport.abort()
+
+
+async def lingers(up: Upstream, request: web.Request, write: Write) -> None:
+    """A whole answer, whose body is not ended after [DONE]."""
+    await good(up, request, write)
+    await up.release.wait()
+
+
+SCRIPTS: dict[str, Script] = {
+    name: script for name, script in globals().items() if asyncio.iscoroutinefunction(script)
+}
+REFUSALS: dict[str, tuple[int, dict[str, Any]]] = {
+    "busy": (429, {"error": {"message": "Slow down.", "type": "rate_limit_error"}}),
+    "broken": (500, {"error": {"message": "It broke."}}),
+    "overloaded": (503, {"error": {"message": "Full.", "code": "overloaded"}}),
+    "too_long": (400, {"object": "error", "message": "maximum context length is 10 tokens"}),
+    "wrong_key": (401, {"error": {"message": "Incorrect API key provided: sk-secret"}}),
+    "moved": (302, {}),
+}
+
+
+async def _chat(up: Upstream, request: web.Request) -> web.StreamResponse:
+    body = await request.json()
+    up.seen.append(body)
+    up.headers.append(dict(request.headers))
+    up.connections.add(request.transport)
+    name = body["model"]
+    if name in REFUSALS:
+        status, answer = REFUSALS[name]
+        headers = {"Retry-After": "7", "Location": up.url + "/health"}
+        return web.json_response(answer, status=status, headers=headers)
+    if not body.get("stream"):
+        return await _whole(up, name)
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    started = False
+
+    async def write(data: bytes) -> None:
+        nonlocal started
+        if not started:
+            started = True
+            await response.prepare(request)
+        await response.write(data)
+
+    await SCRIPTS[name](up, request, write)
+    return response
+
+
+async def _whole(up: Upstream, name: str) -> web.Response:
+    if name in ("waits", "silent"):
+        await up.release.wait()
+    message = {"role": "assistant", "content": "".join(TEXT)}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    body = {"id": "up-1", "object": "chat.completion", "created": 1, "model": "their-name"}
+    return web.json_response(body | {"choices": [choice], "usage": USAGE, "agentspec": REPORT})
+
+
+@contextlib.asynccontextmanager
+async def running_upstream() -> AsyncIterator[Upstream]:
+    """Start the stand-in on a free port; ``left`` is set when a client breaks a request off."""
+    up = Upstream()
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        try:
+            return await _chat(up, request)
+        except (asyncio.CancelledError, ConnectionError):
+            up.left.set()
+            raise
+
+    async def models(_: web.Request) -> web.Response:
+        card = {"id": "good", "object": "model", "max_model_len": 4096}
+        return web.json_response({"data": [card]}, status=200 if up.healthy else 500)
+
+    async def health(_: web.Request) -> web.Response:
+        return web.json_response({}, status=200 if up.healthy else 503)
+
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_get("/v1/models", models)
+    app.router.add_get("/health", health)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    up.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield up
+    finally:
+        up.release.set()
+        await runner.cleanup()

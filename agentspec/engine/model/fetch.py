@@ -158,6 +158,8 @@ def _workspace(package: Package) -> Iterator[Path]:
     # The system drops a lock with its process, so a killed fetch blocks nobody.
     with (models_dir() / f".{package.file_name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for left_over in models_dir().glob(f".{package.file_name}.*/"):
+            shutil.rmtree(left_over, ignore_errors=True)
         folder = Path(tempfile.mkdtemp(prefix=f".{package.file_name}.", dir=models_dir()))
         try:
             yield folder

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from gguf import GGUFReader, dequantize
 from torch import Tensor
 
 from .config import ModelConfig, from_gguf
 from .errors import UnsupportedModel, WeightsError
+from .gguf_header import GgufFile
 
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -44,31 +42,23 @@ class GgufCheckpoint:
     """
 
     def __init__(self, path: Path):
-        try:
-            reader = GGUFReader(path)
-        except (ValueError, OSError) as error:
-            raise WeightsError(f"{path} is not a readable GGUF file: {error}") from None
-        self.path = path
-        self._tensors = {_name(t.name, path): t for t in reader.tensors}
-        embedding = self._tensors.get("model.embed_tokens.weight")
-        if embedding is None:
+        self._file = GgufFile(path)
+        self._stored = {_name(name, path): name for name in self._file.tensors}
+        if "model.embed_tokens.weight" not in self._stored:
             raise WeightsError(f"{path}: missing tensor token_embd.weight")
         self.config: ModelConfig = from_gguf(
-            read_fields(reader),
-            vocab=int(embedding.shape[-1]),
-            tied="lm_head.weight" not in self._tensors,
+            self._file.fields,
+            vocab=self._file.tensors["token_embd.weight"].shape[0],
+            tied="lm_head.weight" not in self._stored,
         )
 
     @property
     def names(self) -> frozenset[str]:
-        return frozenset(self._tensors)
+        return frozenset(self._stored)
 
     def read(self, name: str) -> Tensor:
         """The tensor ``name`` dequantised: float32, [N, K] or [K]; a copy."""
-        tensor = self._tensors[name]
-        shape = tuple(int(size) for size in reversed(tensor.shape))
-        data = np.array(dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
-        weight = torch.from_numpy(data).reshape(shape)
+        weight = torch.from_numpy(self._file.read(self._stored[name]))
         if self.config.architecture in _INTERLEAVED and name.endswith(
             ("q_proj.weight", "k_proj.weight")
         ):
@@ -84,15 +74,6 @@ def unpermute(weight: Tensor, head_dim: int) -> Tensor:
     rows, inputs = weight.shape
     pairs = weight.view(rows // head_dim, head_dim // 2, 2, inputs)
     return pairs.transpose(1, 2).reshape(rows, inputs)
-
-
-def read_fields(reader: GGUFReader) -> dict[str, Any]:
-    """The file's key-value section as plain values (the long tokenizer lists left out)."""
-    return {
-        key: field.contents()
-        for key, field in reader.fields.items()
-        if not key.startswith(("GGUF.", "tokenizer.ggml."))
-    }
 
 
 def _name(name: str, path: Path) -> str:

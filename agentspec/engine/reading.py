@@ -1,0 +1,103 @@
+"""How the text of an answer is to be read: as plain text, as text with calls, as one of the two.
+
+A ``Reading`` follows from the request alone and is shared by its choices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from agentspec.toolcall.check import ArgumentsChecker, ValueChecker
+from agentspec.toolcall.choice import OutputSpec
+from agentspec.toolcall.format import ToolFormat
+from agentspec.toolcall.parser import Event, Parser, TextDelta
+from agentspec.wire.chat import ChatRequest
+
+
+class TextReader(Protocol):
+    def feed(self, text: str) -> list[Event]: ...
+    def finish(self) -> list[Event]: ...
+
+
+class PlainText:
+    """All text is text."""
+
+    def feed(self, text: str) -> list[Event]:
+        return [TextDelta(text)] if text else []
+
+    def finish(self) -> list[Event]:
+        return []
+
+
+class CallsOrText:
+    """Either calls or a text without any, told apart by how it begins.
+
+    So a marker inside a JSON answer's string is part of that string.
+    """
+
+    def __init__(self, fmt: ToolFormat):
+        self._format = fmt
+        self._begun = ""
+        self._reader: TextReader | None = None
+
+    def feed(self, text: str) -> list[Event]:
+        if self._reader is not None:
+            return self._reader.feed(text)
+        self._begun += text
+        head = self._begun.lstrip()
+        if self._format.open.startswith(head):
+            return []
+        calls = head.startswith(self._format.open)
+        self._reader = Parser(self._format) if calls else PlainText()
+        return self._reader.feed(self._begun)
+
+    def finish(self) -> list[Event]:
+        if self._reader is not None:
+            return self._reader.finish()
+        parser = Parser(self._format)
+        return parser.feed(self._begun) + parser.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How one request's answers are read and checked.
+
+    spec: the demanded form; None is free text. calls_refused: tools were shown to nobody or may not
+        be called, so that a call which the model writes all the same is dropped. named: tool_choice
+        names the one tool.
+    """
+
+    format: ToolFormat
+    spec: OutputSpec | None
+    arguments: ArgumentsChecker
+    answer: ValueChecker | None
+    calls_refused: bool
+    named: bool
+
+    @classmethod
+    def of(cls, request: ChatRequest, fmt: ToolFormat, spec: OutputSpec | None) -> Reading:
+        choice = request.tool_choice
+        answer = spec.answer if spec is not None else None
+        return cls(
+            format=fmt,
+            spec=spec,
+            arguments=ArgumentsChecker(request.tools or []),
+            answer=ValueChecker(answer.schema) if answer is not None else None,
+            calls_refused=bool(request.tools) and spec is None,
+            named=isinstance(choice, dict) and choice.get("type") == "function",
+        )
+
+    @property
+    def calls_required(self) -> bool:
+        return self.spec is not None and self.spec.calls == "must"
+
+    def text_reader(self) -> TextReader:
+        """A reader for the text of one choice."""
+        if self.calls_refused:
+            return Parser(self.format)
+        if self.spec is None or self.spec.calls == "never":
+            return PlainText()
+        if self.spec.answer is not None:
+            return CallsOrText(self.format)
+        return Parser(self.format)

@@ -1,0 +1,220 @@
+"""The engine process: OpenAI-compatible HTTP over the service. The only HTTP in this room.
+
+Routes are thin: read, ask ``service.py``, encode. Every error before the first byte leaves through
+one handler in OpenAI's shape, whatever the route and whether a stream was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from agentspec.wire.chat import encode
+from agentspec.wire.errors import (
+    AgentspecError,
+    BodyTooLarge,
+    InternalError,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    from_validation,
+    http_status,
+    openai_body,
+)
+from agentspec.wire.service import TokenizeRequest
+
+from .service import EngineService, Exchange
+
+T = TypeVar("T")
+GRACE_S = 5.0
+_CLIENT_GONE = 499
+_log = logging.getLogger(__name__)
+
+
+class ClientGone(Exception):
+    """The client closed its connection before its answer was whole."""
+
+
+def create_engine_app(service: EngineService) -> FastAPI:
+    """The ASGI application. Its lifespan starts the stepping thread and ends it."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await service.stop()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.state.service = service
+    for path, methods, endpoint in (
+        ("/v1/chat/completions", ["POST"], chat_completions),
+        ("/v1/models", ["GET"], models),
+        ("/v1/models/{name:path}", ["GET"], model),
+        ("/tokenize", ["POST"], tokenize),
+        ("/health", ["GET"], health),
+        ("/metrics", ["GET"], metrics),
+    ):
+        app.add_api_route(path, endpoint, methods=methods, response_model=None)
+    for kind in (AgentspecError, HTTPException, ClientDisconnect, ClientGone, Exception):
+        app.add_exception_handler(kind, render_error)
+    return app
+
+
+def service_of(request: Request) -> EngineService:
+    return request.app.state.service
+
+
+async def chat_completions(request: Request) -> Response:
+    service = service_of(request)
+    body = await read_body(request, service.max_body_bytes)
+    exchange = await unless_gone(request.receive, service.open(body))
+    if exchange.turn.stream:
+        return EventStream(service, exchange)
+    answer = await unless_gone(request.receive, service.whole(exchange))
+    return json_response(answer)
+
+
+async def models(request: Request) -> Response:
+    return json_response(service_of(request).models())
+
+
+async def model(request: Request, name: str) -> Response:
+    for card in service_of(request).models().data:
+        if card.id == name:
+            return json_response(card)
+    raise ModelNotFound(f"The model '{name}' does not exist here.", param="model")
+
+
+async def tokenize(request: Request) -> Response:
+    service = service_of(request)
+    body = await read_body(request, service.max_body_bytes)
+    try:
+        asked = msgspec.json.decode(body, type=TokenizeRequest)
+    except msgspec.DecodeError as error:
+        raise from_validation(error) from None
+    return json_response(await service.tokenize(asked))
+
+
+async def health(request: Request) -> Response:
+    healthy = service_of(request).healthy
+    return json_response({"status": "ok" if healthy else "failed"}, 200 if healthy else 503)
+
+
+async def metrics(request: Request) -> Response:
+    text, content_type = await service_of(request).metrics_page()
+    return Response(text, headers={"content-type": content_type})
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(encode(value), status, media_type="application/json")
+
+
+async def read_body(request: Request, limit_bytes: int) -> bytes:
+    """The request's body. Raises ``BodyTooLarge`` as soon as it is longer than the limit."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        pieces.append(piece)
+        size += len(piece)
+        if size > limit_bytes:
+            raise BodyTooLarge(f"The request body is larger than {limit_bytes} bytes.")
+    return b"".join(pieces)
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work``; when the client goes away first, cancel it and raise ``ClientGone``."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_until_gone(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        # Their last words (aborting the sequences) are said before anything else happens.
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(Response):
+    """A running exchange as server-sent events; the client's going away ends the exchange."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, service: EngineService, exchange: Exchange):
+        super().__init__(headers={"cache-control": "no-cache", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._service = service
+        self._exchange = exchange
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await unless_gone(receive, self._send_events(send))
+        except ClientGone:
+            pass
+        finally:
+            self._service.close(self._exchange)
+
+    async def _send_events(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async with aclosing(self._service.events(self._exchange)) as events:
+            async for data in events:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def render_error(request: Request, error: Exception) -> Response:
+    """Any error of a route as its HTTP answer: OpenAI's shape, the status from the one table."""
+    if isinstance(error, ClientGone | ClientDisconnect):
+        return Response(status_code=_CLIENT_GONE)
+    if isinstance(error, HTTPException):
+        return _unrouted(request, error)
+    if not isinstance(error, AgentspecError):
+        _log.error("unexpected error in %s", request.url.path, exc_info=error)
+        error = InternalError("The engine met an unexpected error.")
+    response = json_response(openai_body(error), http_status(error))
+    if isinstance(error, Overloaded):
+        response.headers["retry-after"] = "1"
+    return response
+
+
+def _unrouted(request: Request, error: HTTPException) -> Response:
+    """No such path (404) or no such method on it (405), in the same shape."""
+    where = f"{request.method} {request.url.path}"
+    if error.status_code == 405:
+        refusal = InvalidRequest(f"Method not allowed ({where}).", code="method_not_supported")
+    else:
+        refusal = InvalidRequest(f"Invalid URL ({where}).")
+    response = json_response(openai_body(refusal), error.status_code)
+    response.headers.update(error.headers or {})
+    return response
+
+
+class EngineServer(uvicorn.Server):
+    """uvicorn that lets running answers end within ``GRACE_S`` and then breaks them off."""
+
+    def __init__(self, config: uvicorn.Config, service: EngineService):
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        draining = asyncio.create_task(self._service.drain(GRACE_S))
+        await super().shutdown(sockets)
+        await draining

@@ -1,0 +1,202 @@
+"""A chat request -> what the engine is to generate, and how its outputs are to be read.
+
+Read next: ``validate.py`` (rules of single fields), ``answer.py`` (the way back).
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from agentspec.toolcall.choice import OutputSpec, output_spec
+from agentspec.toolcall.prompt import build_turns
+from agentspec.wire.chat import ChatRequest
+from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest
+from agentspec.wire.extension import SpecRequest
+from agentspec.wire.service import TokenizeRequest, TokenizeResponse
+
+from . import validate
+from .model.errors import TokenizerError
+from .reading import Reading
+from .request import GenerationRequest
+from .sampling import Entropy, SamplingParams
+
+if TYPE_CHECKING:
+    from agentspec.toolcall.format import ToolFormat
+
+    from .constrain import CompiledConstraint
+
+
+class TextTokenizer(Protocol):
+    """What planning asks of ``tokenizer.Tokenizer``."""
+
+    vocab_size: int
+    token_bytes: Seq[bytes]
+    eos_ids: frozenset[int]
+
+    def render(self, turns: list) -> list[int]: ...
+    def encode(self, text: str) -> list[int]: ...
+
+
+class Compiler(Protocol):
+    def compile(self, spec: OutputSpec) -> CompiledConstraint: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """One planned chat turn: a sequence a choice, and what the answer needs to know.
+
+    arrival_s: ``time.monotonic()`` second at which the request came in.
+    max_tokens_clamped: the limit that was applied because the caller's did not fit, else None.
+    """
+
+    id: str
+    created: int
+    model: str
+    sequences: list[GenerationRequest]
+    prompt_tokens: int
+    reading: Reading
+    token_bytes: Seq[bytes]
+    stream: bool
+    logprobs: bool
+    include_usage: bool
+    wants_report: bool
+    arrival_s: float
+    arm: str | None = None
+    max_tokens_clamped: int | None = None
+
+
+class Planner:
+    """Plans turns for one engine. Thread-safe where its tokenizer and compiler are."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        context_tokens: int,
+        tokenizer: TextTokenizer,
+        tool_format: ToolFormat,
+        compiler: Compiler,
+        sources: Seq[str] = (),
+    ):
+        self.model = model
+        self.context_tokens = context_tokens
+        self.sources = tuple(sources)
+        self._tokenizer = tokenizer
+        self._format = tool_format
+        self._compiler = compiler
+
+    def plan(self, request: ChatRequest, arrival_s: float) -> Turn:
+        """Check a request, plan its sequences, compile its grammar (so not on an event loop).
+
+        Raises ``InvalidRequest`` (or a kind of it) naming the field.
+        """
+        validate.check_model(request.model, self.model)
+        asked = request.agentspec or SpecRequest()
+        first = self._checked(request, asked, arrival_s)
+        spec = output_spec(request, self._format)
+        first.prompt = self._prompt(build_turns(request, self._format))
+        first.max_tokens, clamped = self._budget(request, len(first.prompt))
+        if spec is not None:
+            first.constraint = self._compiler.compile(spec)
+        return Turn(
+            id=first.id,
+            created=int(time.time()),
+            model=self.model,
+            sequences=_choices(first, validate.choice_count(request)),
+            prompt_tokens=len(first.prompt),
+            reading=Reading.of(request, self._format, spec),
+            token_bytes=self._tokenizer.token_bytes,
+            stream=bool(request.stream),
+            logprobs=first.logprobs is not None,
+            include_usage=request.wants_usage_chunk,
+            wants_report=request.agentspec is not None,
+            arrival_s=arrival_s,
+            arm=asked.arm,
+            max_tokens_clamped=clamped,
+        )
+
+    def _checked(
+        self, request: ChatRequest, asked: SpecRequest, arrival_s: float
+    ) -> GenerationRequest:
+        """The sequence of choice 0, all but its prompt, limit and constraint."""
+        validate.check_extension(asked)
+        validate.check_token_limits(request)
+        validate.choice_count(request)
+        deadline_s = None if asked.deadline_ms is None else arrival_s + asked.deadline_ms / 1000
+        return GenerationRequest(
+            id=f"chatcmpl-{uuid.uuid4().hex}",
+            prompt=[],
+            max_tokens=0,
+            sampling=validate.sampling_params(request, self._tokenizer.vocab_size),
+            stop=validate.stop_strings(request),
+            stop_ids=frozenset(self._tokenizer.eos_ids),
+            sources=validate.draft_sources(asked, self.sources),
+            cache_scope=asked.cache_scope or "",
+            session=asked.session,
+            priority=asked.priority,
+            deadline_s=deadline_s,
+            logprobs=validate.logprob_count(request),
+        )
+
+    def _prompt(self, turns: list[dict[str, str]]) -> list[int]:
+        """The prompt's tokens. Raises ``ContextLengthExceeded`` where no token fits behind it."""
+        prompt = self._render(turns)
+        if len(prompt) > self.context_tokens - 1:
+            raise ContextLengthExceeded.of(len(prompt), self.context_tokens)
+        return prompt
+
+    def _render(self, turns: list[dict[str, str]]) -> list[int]:
+        try:
+            return self._tokenizer.render(turns)
+        except TokenizerError as error:
+            raise InvalidRequest(
+                f"Invalid value for 'messages': {error}.", param="messages"
+            ) from None
+
+    def _budget(self, request: ChatRequest, prompt_tokens: int) -> tuple[int, int | None]:
+        """(output limit, the same where it is less than the caller asked for)."""
+        fits = self.context_tokens - prompt_tokens
+        wanted = request.token_limit
+        if wanted is None or wanted == fits:
+            return fits, None
+        return (wanted, None) if wanted < fits else (fits, fits)
+
+    def tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
+        """Tokens of a plain prompt, or of messages and tools as a chat turn would show them."""
+        validate.check_model(request.model, self.model)
+        if request.messages:
+            chat = ChatRequest(model=self.model, messages=request.messages, tools=request.tools)
+            tokens = self._render(build_turns(chat, self._format))
+        elif request.prompt is not None:
+            tokens = self._tokenizer.encode(request.prompt)
+        else:
+            raise InvalidRequest(
+                "Missing required parameter: 'prompt' (or 'messages').",
+                param="prompt",
+                code="missing_required_parameter",
+            )
+        return TokenizeResponse(
+            count=len(tokens), max_model_len=self.context_tokens, tokens=list(tokens)
+        )
+
+
+def _choices(first: GenerationRequest, count: int) -> list[GenerationRequest]:
+    """``count`` sequences alike but for their ids and, where one is given, their seeds."""
+    return [
+        replace(
+            first,
+            id=f"{first.id}-{i}",
+            prompt=list(first.prompt),
+            sampling=replace(first.sampling, seed=_nth_seed(first.sampling, i)),
+        )
+        for i in range(count)
+    ]
+
+
+def _nth_seed(sampling: SamplingParams, index: int) -> int | None:
+    """Choice 0 keeps the seed, as if it were alone; the noise of the others must differ."""
+    return None if sampling.seed is None else Entropy.of(sampling.seed, index).key

@@ -1,4 +1,6 @@
-"""Between text and tool calls: prompts, grammars, incremental parsing, schema checks.
+"""Text <-> tool calls. The formats themselves are data: folders in ``grammars/``.
 
-Formats are data in ``grammars/``. Read next: ``format.py``.
+Read next: ``format.py`` (a format's folder), ``choice.py`` (a request's demands on the answer),
+``prompt.py`` (messages and tools as turns), ``parser.py`` (text to calls), ``check.py`` (finished
+arguments against their schema). No torch here, and nothing of the engine.
 """

@@ -1,0 +1,259 @@
+"""From a caller's schema to one that a mask engine can express.
+
+Keywords the engine cannot express are removed at their schema position (property names are no
+keywords) and their paths recorded as ``unchecked``: the mask is then a sound over-approximation,
+and the finished value must be checked. Removing is sound because no kept keyword negates: ``not``,
+``if`` and the like go whole, and ``oneOf`` becomes ``anyOf`` where the engine cannot prove it to be
+one.
+
+Deliberately smaller (the canonical sub-language, design law 2): an object that lists its properties
+and says nothing of others is closed, but only where no other schema judges the same value.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from agentspec.toolcall.formats import KNOWN_FORMATS
+from agentspec.toolcall.refs import is_plain, pointer
+
+MAX_MULTIPLE = 1000
+_KEPT = frozenset(
+    {
+        "const",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "pattern",
+        "required",
+        "type",
+    }
+)
+_NEVER = frozenset(
+    {
+        "$dynamicRef",
+        "$recursiveRef",
+        "contains",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "if",
+        "not",
+        "propertyNames",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+_COMBINE = ("allOf", "anyOf", "oneOf")
+_OPENING = frozenset({*_COMBINE, *_NEVER, "$ref", "additionalProperties", "patternProperties"}) - {
+    "propertyNames",
+    "contains",
+    "unevaluatedItems",
+}
+_OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How much is given up so that an engine takes the schema; each level contains the one before.
+
+    coerce: oneOf becomes anyOf. drop: further keywords to remove.
+    """
+
+    coerce: bool = False
+    drop: frozenset[str] = frozenset()
+
+
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_KEYS = frozenset({"patternProperties", "minProperties", "maxProperties"})
+_TEXT = frozenset({"pattern", "format", "minLength", "maxLength"})
+LEVELS = (
+    Level(),
+    Level(coerce=True),
+    Level(coerce=True, drop=_BOUNDS),
+    Level(coerce=True, drop=_BOUNDS | _KEYS),
+    Level(coerce=True, drop=_BOUNDS | _KEYS | _TEXT),
+)
+
+
+@dataclass(slots=True)
+class Relaxed:
+    """document: what the engine compiles. unchecked: paths of keywords that it does not hold."""
+
+    document: Any
+    unchecked: list[str] = field(default_factory=list)
+
+
+def relax(schema: Any, level: Level = LEVELS[0], *, close: bool = True) -> Relaxed:
+    """The engine's version of ``schema``. ``close``: close objects that list their properties."""
+    return _Relaxer(schema, level).run(close)
+
+
+class _Relaxer:
+    def __init__(self, root: Any, level: Level):
+        self.root, self.level = root, level
+        self.unchecked: list[str] = []
+        self.names: dict[tuple[str, bool], str] = {}
+        self.queue: deque[tuple[str, bool]] = deque()
+        draft = root.get("$schema", "") if isinstance(root, dict) else ""
+        self.ref_alone = isinstance(draft, str) and any(old in draft for old in _OLD_DRAFTS)
+
+    def run(self, close: bool) -> Relaxed:
+        document = self.node(self.root, "", close)
+        definitions = {}
+        while self.queue:
+            target, closable = self.queue.popleft()
+            found = pointer(self.root, target[1:])
+            definitions[self.names[target, closable]] = self.node(found, target, closable)
+        if definitions:
+            if not isinstance(document, dict):
+                return Relaxed(document, self.unchecked)
+            document = {**document, "$defs": definitions}
+        return Relaxed(document, sorted(set(self.unchecked)))
+
+    def give_up(self, path: str, keyword: str) -> None:
+        self.unchecked.append(f"{path}/{keyword}")
+
+    def node(self, node: Any, path: str, closable: bool) -> Any:
+        """One schema position. ``closable``: no other schema judges the same value."""
+        if not isinstance(node, dict):
+            return node
+        if path and isinstance(node.get("$id"), str) and not node["$id"].startswith("#"):
+            # An embedded id moves the base of every reference below it.
+            self.give_up(path, "$id")
+            return {}
+        if "$ref" in node:
+            kept = {} if self.ref_alone else self.keywords(node, path, closable=False)
+            alone = closable and not kept
+            return {**kept, **self.reference(node["$ref"], path, alone)}
+        return self.keywords(node, path, closable)
+
+    def reference(self, ref: str, path: str, closable: bool) -> dict[str, Any]:
+        if not is_plain(ref):
+            self.give_up(path, "$ref")
+            return {}
+        key = (ref, closable)
+        if key not in self.names:
+            self.names[key] = f"r{len(self.names)}"
+            self.queue.append(key)
+        return {"$ref": f"#/$defs/{self.names[key]}"}
+
+    def keywords(self, node: dict[str, Any], path: str, closable: bool) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, value in node.items():
+            if key in _NEVER:
+                if not self.harmless(node, key):
+                    self.give_up(path, key)
+            elif key in self.level.drop:
+                self.give_up(path, key)
+            elif key in _KEPT:
+                out[key] = value
+        self.numbers(node, path, out)
+        self.strings(node, path, out)
+        self.arrays(node, path, out, closable)
+        self.objects(node, path, out, closable)
+        self.combined(node, path, out, closable)
+        return out
+
+    @staticmethod
+    def harmless(node: dict[str, Any], key: str) -> bool:
+        """Whether an inexpressible keyword says nothing here."""
+        value = node[key]
+        if key == "if":
+            return "then" not in node and "else" not in node
+        return value in (True, {}) and key not in ("not", "contains")
+
+    def numbers(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
+        if "multipleOf" not in node or "multipleOf" in self.level.drop:
+            return
+        digits = Decimal(repr(node["multipleOf"])).normalize().as_tuple().digits
+        # The automaton of "multiple of n" has n states: 999,983 took 8.6 s to compile.
+        if int("".join(map(str, digits))) > MAX_MULTIPLE or node["multipleOf"] > MAX_MULTIPLE:
+            self.give_up(path, "multipleOf")
+        else:
+            out["multipleOf"] = node["multipleOf"]
+
+    def strings(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
+        if "format" not in node or "format" in self.level.drop:
+            return
+        if node["format"] in KNOWN_FORMATS:
+            out["format"] = node["format"]
+        else:
+            self.give_up(path, "format")
+
+    def arrays(self, node: dict[str, Any], path: str, out: dict[str, Any], closable: bool) -> None:
+        if node.get("uniqueItems") is True and node.get("maxItems", 2) > 1:
+            self.give_up(path, "uniqueItems")
+        for key in ("items", "prefixItems", "additionalItems"):
+            if key not in node:
+                continue
+            value = node[key]
+            if isinstance(value, list):
+                subs = [self.node(s, f"{path}/{key}/{i}", closable) for i, s in enumerate(value)]
+                out[key] = subs
+            else:
+                out[key] = self.node(value, f"{path}/{key}", closable)
+
+    def objects(self, node: dict[str, Any], path: str, out: dict[str, Any], closable: bool) -> None:
+        for key in ("properties", "patternProperties"):
+            if key in node and key not in self.level.drop:
+                out[key] = {
+                    name: self.node(sub, f"{path}/{key}/{name}", closable)
+                    for name, sub in node[key].items()
+                }
+        # Without its patterns, "additional" would mean more keys than it did: it goes with them.
+        if "additionalProperties" in node:
+            if "patternProperties" in node and "patternProperties" in self.level.drop:
+                self.give_up(path, "additionalProperties")
+            else:
+                out["additionalProperties"] = self.node(
+                    node["additionalProperties"], f"{path}/additionalProperties", closable
+                )
+        if closable and _may_close(node):
+            out["additionalProperties"] = False
+        open_object = out.get("additionalProperties") is not False
+        if open_object and node.get("minProperties", 0) > len(set(node.get("required", ()))):
+            # Extra keys may repeat one another, which makes fewer of them once parsed.
+            self.give_up(path, "minProperties")
+
+    def combined(
+        self, node: dict[str, Any], path: str, out: dict[str, Any], closable: bool
+    ) -> None:
+        alone = closable and not any(key in _OPENING or key == "properties" for key in out)
+        alone = alone and sum(key in node for key in _COMBINE) == 1
+        for key in _COMBINE:
+            if key not in node:
+                continue
+            coerce = key == "oneOf" and self.level.coerce
+            branch_closable = alone and (key == "anyOf" or coerce)
+            subs = [
+                self.node(sub, f"{path}/{key}/{i}", branch_closable)
+                for i, sub in enumerate(node[key])
+            ]
+            if coerce:
+                self.give_up(path, "oneOf")
+                out.setdefault("allOf", []).append({"anyOf": subs})
+            elif key == "allOf":
+                out.setdefault("allOf", []).extend(subs)
+            else:
+                out[key] = subs
+
+
+def _may_close(node: dict[str, Any]) -> bool:
+    properties = node.get("properties")
+    if not isinstance(properties, dict) or not _OPENING.isdisjoint(node):
+        return False
+    if not set(node.get("required", ())) <= properties.keys():
+        return False
+    return node.get("minProperties", 0) <= len(properties)

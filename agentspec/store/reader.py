@@ -1,0 +1,100 @@
+"""The ledger for those who only read it: one question, one snapshot of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from . import requests
+from .acceptance import Acceptance, acceptance
+from .breakdown import Place, breakdown
+from .database import connect_reader
+from .errors import StoreError
+from .latency import Latency, latency
+from .migrate import require_current
+from .record import RequestRecord
+from .requests import Filters
+from .series import Bucket, series
+from .totals import Totals, totals
+from .window import Window
+
+
+class LedgerUnavailable(StoreError):
+    """The database does not answer."""
+
+    code = "ledger_unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The answers behind the first page, all of one snapshot."""
+
+    totals: Totals
+    series: list[Bucket]
+    acceptance: Acceptance
+    ttft: Latency
+    e2e: Latency
+    places: list[Place]
+    recent: list[RequestRecord]
+
+
+class Reader:
+    """Reads the ledger at ``url``; connects at the first question. Thread-safe, blocking.
+
+    Every question may raise ``LedgerUnavailable``, or ``SchemaMismatch`` when the database is not
+    at this code's revision.
+    """
+
+    def __init__(self, url: str):
+        self._engine = connect_reader(url)
+        if self._engine.dialect.name == "postgresql":
+            self._engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
+        self._checked = False
+
+    def overview(self, window: Window, bucket_ms: int, recent: int = 50) -> Overview:
+        """Everything about a window, its last ``recent`` requests included."""
+        with self._snapshot() as connection:
+            return Overview(
+                totals=totals(connection, window),
+                series=series(connection, window, bucket_ms),
+                acceptance=acceptance(connection, window),
+                ttft=latency(connection, window, "ttft_ms"),
+                e2e=latency(connection, window, "e2e_ms"),
+                places=breakdown(connection, window),
+                recent=requests.recent(connection, window, recent),
+            )
+
+    def recent(
+        self,
+        window: Window,
+        limit: int,
+        filters: Filters,
+        before: tuple[int, str] | None = None,
+    ) -> list[RequestRecord]:
+        """See ``requests.recent``."""
+        with self._snapshot() as connection:
+            return requests.recent(connection, window, limit, filters=filters, before=before)
+
+    def request(self, id: str) -> RequestRecord | None:
+        """See ``requests.one``."""
+        with self._snapshot() as connection:
+            return requests.one(connection, id)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[Connection]:
+        try:
+            if not self._checked:
+                require_current(self._engine)
+                self._checked = True
+            with self._engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            reason = getattr(error, "orig", None) or error
+            raise LedgerUnavailable(f"the ledger's database does not answer: {reason}") from error

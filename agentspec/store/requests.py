@@ -1,0 +1,59 @@
+"""Which: the last requests, and everything about one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+from sqlalchemy import Connection, RowMapping, and_, or_, select
+
+from .record import RequestRecord
+from .schema import request
+from .window import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which requests to list; an empty field filters nothing."""
+
+    session_id: str = ""
+    model: str = ""
+    backend: str = ""
+    status: str = ""
+
+
+def recent(
+    connection: Connection,
+    window: Window,
+    limit: int,
+    *,
+    filters: Filters = Filters(),
+    before: tuple[int, str] | None = None,
+) -> list[RequestRecord]:
+    """The newest requests of the window, newest first.
+
+    ``before``: the ``(ts_ms, id)`` of the last one of the page before.
+    """
+    c = request.c
+    query = select(request).where(window.rows())
+    for name in ("session_id", "model", "backend", "status"):
+        if value := getattr(filters, name):
+            query = query.where(c[name] == value)
+    if before is not None:
+        ts_ms, name = before
+        query = query.where(or_(c.ts_ms < ts_ms, and_(c.ts_ms == ts_ms, c.id < name)))
+    query = query.order_by(c.ts_ms.desc(), c.id.desc()).limit(limit)
+    return [_record(row) for row in connection.execute(query).mappings()]
+
+
+def one(connection: Connection, id: str) -> RequestRecord | None:
+    """The request of that id."""
+    row = connection.execute(select(request).where(request.c.id == id)).mappings().first()
+    return _record(row) if row is not None else None
+
+
+def _record(row: RowMapping) -> RequestRecord:
+    fields = dict(row)
+    for name in ("spec_sources", "spec_hist", "decision"):
+        fields[name] = msgspec.json.decode(fields[name])
+    return RequestRecord(**fields)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class ProcessFailed(RuntimeError):
+class ProcessFailed(ChildProcessError):
     """A process of the bench ended or did not answer; the message ends with what it wrote."""
 
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentspec.settings import SettingsError
+
 WORKLOADS = ("tool", "edit", "code", "chat")
 PROMPTS = Path(__file__).parent / "prompts"
 
 
-class BenchError(ValueError):
+class BenchError(SettingsError):
     """The bench was asked for what it does not have; the message says what there is."""
 
 

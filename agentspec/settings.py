@@ -45,7 +45,8 @@ class EngineSettings(_Section):
     """The engine process.
 
     weights: a GGUF file or a safetensors folder; None: the embedded model.
-    dtype: "bf16", "fp32" or "fp64" of weights and activations on the torch path.
+    dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
+        "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
     kv_tokens: size of the K/V pool; step_tokens: most rows of one forward pass (chunked prefill).
     draft_sources: draft sources that may be used, in order of preference.
     """
@@ -55,7 +56,7 @@ class EngineSettings(_Section):
     model: str = DEFAULT_MODEL
     weights: str | None = None
     tool_format: str = "smollm2"
-    dtype: Literal["bf16", "fp32", "fp64"] = "bf16"
+    dtype: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
     threads: int = 0
     context_tokens: Positive = DEFAULT_CONTEXT_TOKENS
     kv_tokens: Positive = 24576

@@ -21,7 +21,12 @@ from .model import Model, load_model
 from .model.layers import KvCache
 from .model.threads import default_threads
 
-_DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
+_DTYPES = {
+    "auto": torch.bfloat16,
+    "bf16": torch.bfloat16,
+    "fp32": torch.float32,
+    "fp64": torch.float64,
+}
 
 
 class Runner:

@@ -9,6 +9,8 @@ import re
 from pathlib import Path
 
 import torch
+from agentspec_kernels.linear_q import QuantizedWeight, from_q4_1, from_q8_0
+from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from .config import ModelConfig, from_gguf
@@ -31,6 +33,7 @@ _BLOCK = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_PACKED = {GGMLQuantizationType.Q4_1: from_q4_1, GGMLQuantizationType.Q8_0: from_q8_0}
 _INTERLEAVED = frozenset({"llama"})
 """Architectures whose q and k rows llama.cpp's converter permutes to neighbouring pairs."""
 
@@ -59,11 +62,24 @@ class GgufCheckpoint:
     def read(self, name: str) -> Tensor:
         """The tensor ``name`` dequantised: float32, [N, K] or [K]; a copy."""
         weight = torch.from_numpy(self._file.read(self._stored[name]))
-        if self.config.architecture in _INTERLEAVED and name.endswith(
-            ("q_proj.weight", "k_proj.weight")
-        ):
-            weight = unpermute(weight, self.config.head_dim)
+        return unpermute(weight, self.config.head_dim) if self._interleaved(name) else weight
+
+    def quantized(self, name: str) -> QuantizedWeight | None:
+        """The matrix ``name`` bit for bit as stored (Q4_1, Q8_0), None where it is otherwise."""
+        stored = self._stored[name]
+        info = self._file.tensors[stored]
+        if info.kind not in _PACKED:
+            return None
+        weight = _PACKED[info.kind](self._file.raw(stored), *info.shape)
+        if self._interleaved(name):
+            order = torch.arange(info.shape[0])[:, None]
+            weight = weight.rows(unpermute(order, self.config.head_dim)[:, 0].numpy())
         return weight
+
+    def _interleaved(self, name: str) -> bool:
+        return self.config.architecture in _INTERLEAVED and name.endswith(
+            ("q_proj.weight", "k_proj.weight")
+        )
 
 
 def unpermute(weight: Tensor, head_dim: int) -> Tensor:

@@ -76,9 +76,13 @@ class GgufFile:
     def read(self, name: str) -> np.ndarray:
         """The tensor ``name`` as float32 of its own shape; a copy."""
         info = self.tensors[name]
-        raw = np.frombuffer(self._data, np.uint8, info.size_bytes, info.offset)
-        rows = raw.reshape(*info.shape[:-1], -1)
+        rows = self.raw(name).reshape(*info.shape[:-1], -1)
         return np.array(dequantize(rows, info.kind), dtype=np.float32).reshape(info.shape)
+
+    def raw(self, name: str) -> np.ndarray:
+        """The bytes of the tensor ``name`` as stored: [size] uint8, a read-only view."""
+        info = self.tensors[name]
+        return np.frombuffer(self._data, np.uint8, info.size_bytes, info.offset)
 
 
 class _Cursor:

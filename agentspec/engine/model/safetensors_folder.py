@@ -41,6 +41,10 @@ class SafetensorsCheckpoint:
         """The tensor ``name`` in its stored shape and dtype."""
         return self._files[self._file_of[name]].get_tensor(name)
 
+    def quantized(self, name: str) -> None:
+        """Float checkpoints hold no codes."""
+        return None
+
 
 def _shards(path: Path) -> list[str]:
     """The files that hold the tensors: those of the index, else every safetensors file."""

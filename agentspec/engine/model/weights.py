@@ -15,6 +15,8 @@ from torch import Tensor
 from .errors import WeightsError
 
 if TYPE_CHECKING:
+    from agentspec_kernels.linear_q import QuantizedWeight
+
     from .config import ModelConfig
 
 _SHOWN = 4
@@ -30,6 +32,10 @@ class Checkpoint(Protocol):
 
     def read(self, name: str) -> Tensor:
         """The tensor in half-rotation row order, dequantised; any float dtype."""
+        ...
+
+    def quantized(self, name: str) -> QuantizedWeight | None:
+        """The matrix as its group-quantised codes, or None where it isn't stored so."""
         ...
 
 

@@ -1,0 +1,119 @@
+"""The runner on our own CPU kernels: a token's bits don't depend on its neighbours (law 1).
+
+Legend: T packed tokens, R rows whose logits are wanted, V vocabulary, N tapped features, P pages.
+
+Read next: ``model/int8_llama.py`` (what runs), ``runner.py`` (the same on stock torch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from agentspec_kernels._cpu.build import Unavailable, load
+from agentspec_kernels._cpu.program import PAGE, Pool, Rows
+
+from agentspec.resources import user_cache_dir
+from agentspec.settings import EngineSettings
+
+from .batch import Forward, Span
+from .model.errors import UnsupportedModel
+from .model.int8_llama import Int8Llama
+from .model.threads import default_threads
+from .model.weights import open_checkpoint
+
+__all__ = ["ExactRunner", "Unavailable"]
+
+
+class ExactRunner:
+    """One model, its page pool, and the one call that computes; same face as ``Runner``.
+
+    exact: True: integer sums are exact, every float reduction has one fixed order a row, and
+    attention merges chunks at fixed positions; so batch, chunking, pages and drafts change no bit.
+    """
+
+    exact = True
+
+    def __init__(
+        self,
+        model: Int8Llama,
+        pool: Pool,
+        *,
+        num_pages: int,
+        context_tokens: int,
+    ):
+        self.model = model
+        self.device = torch.device("cpu")
+        self.vocab_size = model.config.vocab
+        self.page_tokens = PAGE
+        self.num_pages = num_pages
+        self.context_tokens = min(
+            context_tokens, model.config.context_tokens, num_pages * self.page_tokens
+        )
+        self._pool = pool
+
+    @classmethod
+    def load(
+        cls,
+        settings: EngineSettings,
+        path: Path,
+        *,
+        taps: Sequence[int] = (),
+        isa: str | None = None,
+    ) -> ExactRunner:
+        """The runner of a GGUF file or safetensors folder.
+
+        isa: None picks the widest instruction set. Raises ``Unavailable`` where the library can't
+        be built, ``UnsupportedModel`` or ``WeightsError`` where the model can't run on it.
+        """
+        checkpoint = open_checkpoint(path)
+        if checkpoint.config.architecture != "llama":
+            raise UnsupportedModel(
+                f"the int8 kernels run llama, not '{checkpoint.config.architecture}'"
+            )
+        if settings.page_tokens != PAGE:
+            raise UnsupportedModel(f"the int8 kernels need page_tokens = {PAGE}")
+        library = load(user_cache_dir() / "kernels", isa)
+        threads = settings.threads or default_threads()
+        torch.set_num_threads(threads)
+        num_pages = max(1, settings.kv_tokens // PAGE)
+        context = min(settings.context_tokens, checkpoint.config.context_tokens)
+        model = Int8Llama(checkpoint, num_pages=num_pages, positions=context, taps=taps)
+        return cls(
+            model,
+            Pool.create(library, threads),
+            num_pages=num_pages,
+            context_tokens=settings.context_tokens,
+        )
+
+    def forward(self, spans: Sequence[Span]) -> Forward:
+        """One pass over all spans; writes their K/V, returns logits [R, V] float32 of wanted rows.
+
+        The tensors are overwritten by the next pass. Spans must not share a page that either of
+        them writes. R may be 0.
+        """
+        logits, features = self.model.forward(self._pool, _rows(spans))
+        return Forward(
+            torch.from_numpy(logits), None if features is None else torch.from_numpy(features)
+        )
+
+
+def _rows(spans: Sequence[Span]) -> Rows:
+    """Packed ids, wanted rows, spans and page tables as the kernels take them."""
+    ids: list[int] = []
+    gather: list[int] = []
+    pages: list[int] = []
+    table: list[tuple[int, int, int, int]] = []
+    for span in spans:
+        first = len(ids)
+        assert all(0 <= row < len(span.tokens) for row in span.logit_rows)
+        assert len(span.pages) * PAGE >= span.start + len(span.tokens)
+        table.append((first, len(span.tokens), span.start, len(pages)))
+        gather.extend(first + row for row in span.logit_rows)
+        ids.extend(span.tokens)
+        pages.extend(span.pages)
+    arrays = (np.array(values, np.int32) for values in (ids, gather, pages))
+    packed, wanted, tables = arrays
+    return Rows(packed, wanted, table, tables)

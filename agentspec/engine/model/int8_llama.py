@@ -1,0 +1,185 @@
+"""Llama as a program of the CPU library: weights as stored, int8 activations, exact integer sums.
+
+Legend: T packed tokens, R rows whose logits are wanted, V vocabulary, E hidden size, F feed-forward
+size, H heads, J K/V heads, D head size, A tapped layers.
+
+Read next: ``agentspec_kernels/_cpu/program.py`` (the operations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from agentspec_kernels._cpu.program import Pool, Program, Rows
+from agentspec_kernels.linear_q import GROUP, QuantizedWeight, concatenate, pack, quantize
+
+from .config import ModelConfig
+from .errors import UnsupportedModel
+from .weights import Checkpoint
+
+_WIDEST_ROW = 16384
+_LAYER = "model.layers.{}."
+
+
+class Int8Llama:
+    """A loaded model with its K/V pages; ``forward`` fills ``logits`` and ``features``.
+
+    logits: [R capacity, V] float32. features: [T capacity, A*E] float32 or None. Both are reused by
+    the next pass. Raises ``UnsupportedModel`` or ``WeightsError``.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        num_pages: int,
+        positions: int,
+        taps: Sequence[int] = (),
+        rows: int = 64,
+    ):
+        """positions: longest sequence; rows: first capacity for tokens of a pass (it grows)."""
+        self.config = config = checkpoint.config
+        _check(config)
+        self._taps = tuple(taps)
+        self._weights = _Weights(checkpoint)
+        self._cos, self._sin = _angles(config, positions)
+        self._program = Program(
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            dim=config.head_dim,
+            layers=config.layers,
+            num_pages=num_pages,
+        )
+        self._capacity = (0, 0)
+        self._reserve(rows, 1)
+
+    def forward(self, pool: Pool, rows: Rows) -> tuple[npt.NDArray, npt.NDArray | None]:
+        """logits [R, V] and features [T, A*E] (or None) of one pass, as views."""
+        tokens, wanted = len(rows.ids), len(rows.gather)
+        if tokens > self._capacity[0] or wanted > self._capacity[1]:
+            self._reserve(
+                max(self._capacity[0], _power_of_two(tokens)),
+                max(self._capacity[1], _power_of_two(wanted)),
+            )
+        self._program.run(pool, rows)
+        features = None if self.features is None else self.features[:tokens]
+        return self.logits[:wanted], features
+
+    def _reserve(self, tokens: int, wanted: int) -> None:
+        """Make static buffers for that many rows and the program over them."""
+        config, weights, program = self.config, self._weights, self._program
+        query, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+
+        def buffer(rows: int, width: int) -> npt.NDArray:
+            return np.zeros((rows, width), np.float32)
+
+        self._capacity = (tokens, wanted)
+        self.logits = buffer(wanted, weights.head.outputs)
+        self.features = buffer(tokens, len(self._taps) * config.hidden) if self._taps else None
+        x, qkv, attended = (buffer(tokens, n) for n in (config.hidden, query + 2 * kv, query))
+        gate_up, last = buffer(tokens, 2 * config.ffn), buffer(wanted, config.hidden)
+        program.clear()
+        program.activations(max(tokens, wanted), max(config.hidden, config.ffn, query))
+        program.embed(weights.embedding, x)
+        for index, layer in enumerate(weights.layers):
+            program.norm_quant(x, layer.attention_norm, config.norm_eps)
+            layer.qkv.append_to(program, qkv)
+            program.rope_write(qkv, self._cos, self._sin, index)
+            program.attend(qkv, attended, index)
+            program.quant(attended)
+            layer.out.append_to(program, x, add=True)
+            program.norm_quant(x, layer.ffn_norm, config.norm_eps)
+            layer.gate_up.append_to(program, gate_up)
+            program.silu_quant(gate_up)
+            layer.down.append_to(program, x, add=True)
+            if index in self._taps and self.features is not None:
+                program.tap(x, self.features, self._taps.index(index) * config.hidden)
+        program.gather(x, last)
+        program.norm_quant(last, weights.norm, config.norm_eps, gathered=True)
+        weights.head.append_to(program, self.logits, gathered=True)
+
+
+class _Linear:
+    """One packed matrix."""
+
+    def __init__(self, weight: QuantizedWeight):
+        self.outputs, self.inputs = weight.codes.shape
+        self._four_bit = weight.four_bit
+        self._packed = pack(weight)
+
+    def append_to(self, program: Program, out: npt.NDArray, *, add=False, gathered=False) -> None:
+        program.linear(
+            self._packed,
+            self.outputs,
+            self.inputs,
+            out,
+            four_bit=self._four_bit,
+            add=add,
+            gathered=gathered,
+        )
+
+
+class _Layer:
+    """The weights of one decoder layer."""
+
+    def __init__(self, source: _Weights, index: int):
+        prefix = _LAYER.format(index)
+        self.attention_norm = source.vector(prefix + "input_layernorm.weight")
+        self.ffn_norm = source.vector(prefix + "post_attention_layernorm.weight")
+        self.qkv = source.fused(*(f"{prefix}self_attn.{name}_proj.weight" for name in "qkv"))
+        self.out = source.fused(f"{prefix}self_attn.o_proj.weight")
+        self.gate_up = source.fused(*(f"{prefix}mlp.{n}_proj.weight" for n in ("gate", "up")))
+        self.down = source.fused(f"{prefix}mlp.down_proj.weight")
+
+
+class _Weights:
+    """All weights: 4- and 8-bit GGUF tensors bit for bit, anything else quantised to 8 bits."""
+
+    def __init__(self, checkpoint: Checkpoint):
+        self._checkpoint = checkpoint
+        config = checkpoint.config
+        table = self._matrix("model.embed_tokens.weight")
+        self.embedding = table.dense()
+        self.head = _Linear(table if config.tied else self._matrix("lm_head.weight"))
+        self.norm = self.vector("model.norm.weight")
+        self.layers = [_Layer(self, index) for index in range(config.layers)]
+
+    def vector(self, name: str) -> npt.NDArray:
+        return np.ascontiguousarray(self._checkpoint.read(name).float().numpy())
+
+    def fused(self, *names: str) -> _Linear:
+        parts = [self._matrix(name) for name in names]
+        if len({part.four_bit for part in parts}) > 1:
+            parts = [quantize(part.dense()) for part in parts]
+        return _Linear(concatenate(parts))
+
+    def _matrix(self, name: str) -> QuantizedWeight:
+        stored = self._checkpoint.quantized(name)
+        return stored or quantize(self._checkpoint.read(name).float().numpy())
+
+
+def _check(config: ModelConfig) -> None:
+    """Raise ``UnsupportedModel`` where a size does not fit the kernels' groups and lanes."""
+    sizes = {
+        "hidden size": config.hidden,
+        "feed-forward size": config.ffn,
+        "head size": config.head_dim,
+    }
+    for name, size in sizes.items():
+        if size % GROUP:
+            raise UnsupportedModel(f"{name} {size} is not a multiple of {GROUP} (int8 kernels)")
+    if config.vocab % 16 or config.head_dim > 256 or max(config.hidden, config.ffn) > _WIDEST_ROW:
+        raise UnsupportedModel("the int8 kernels don't support this model's sizes")
+
+
+def _angles(config: ModelConfig, positions: int) -> tuple[npt.NDArray, npt.NDArray]:
+    """cos and sin, [positions, D/2] float32 from float64 angles."""
+    half = np.arange(0, config.head_dim, 2) / config.head_dim
+    angles = np.outer(np.arange(positions), config.rope_theta**-half)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << max(0, count - 1).bit_length()

@@ -1,0 +1,187 @@
+"""A program for the CPU library: operations over static buffers, run once a forward pass.
+
+Legend: T packed tokens, R gathered rows, E width of a row, P pages, J K/V heads, D head size.
+
+``Program`` keeps every array it was given alive and holds their addresses; arrays are C-contiguous
+and never move. ``run`` is one call that releases the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+_EMBED, _NORM_QUANT, _QUANT, _LINEAR, _ROPE_WRITE, _ATTEND, _SILU_QUANT, _GATHER, _TAP = range(9)
+_FOUR_BIT, _ADD = 1, 2
+PAGE = 16
+"""Tokens of a K/V page: the lanes of the attention kernel."""
+
+
+class _Op(c.Structure):
+    _fields_ = [
+        *((name, c.c_int32) for name in ("kind", "flags", "n", "k", "layer", "logits")),
+        ("f", c.c_float),
+        ("reserved", c.c_int32),
+        *((name, c.c_void_p) for name in ("a", "b", "c", "out")),
+    ]
+
+
+class _Span(c.Structure):
+    _fields_ = [(name, c.c_int32) for name in ("row", "rows", "start", "pages")]
+
+
+class _Batch(c.Structure):
+    _fields_ = [
+        *((name, c.c_int32) for name in ("tokens", "gathered", "spans", "reserved")),
+        *((name, c.c_void_p) for name in ("ids", "rows", "span", "pages")),
+    ]
+
+
+class _Model(c.Structure):
+    _fields_ = [
+        *((name, c.c_int32) for name in ("heads", "kv_heads", "dim", "num_pages")),
+        *((name, c.c_void_p) for name in ("k", "v", "codes", "scale", "xsum")),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one pass computes. spans: (first row, rows, first position, offset into ``pages``)."""
+
+    ids: npt.NDArray[np.int32]
+    gather: npt.NDArray[np.int32]
+    spans: Sequence[tuple[int, int, int, int]]
+    pages: npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Threads of a loaded library; they sleep between passes. Closed with the process."""
+
+    library: c.CDLL
+    handle: c.c_void_p = field(repr=False)
+
+    @classmethod
+    def create(cls, library: c.CDLL, threads: int) -> Pool:
+        handle = library.agentspec_create(threads)
+        if not handle:
+            raise MemoryError("the CPU library could not start its threads")
+        return cls(library, c.c_void_p(handle))
+
+
+class Program:
+    """Operations appended in order; see ``OpKind`` in program.cpp for their exact meaning."""
+
+    def __init__(self, *, heads: int, kv_heads: int, dim: int, layers: int, num_pages: int):
+        """K/V planes [layers, P, J, D, 16] and [layers, P, J, 16, D] bf16 are made here."""
+        self.num_pages = num_pages
+        shape = (layers, num_pages, kv_heads)
+        self.k = np.zeros((*shape, dim, PAGE), np.uint16)
+        self.v = np.zeros((*shape, PAGE, dim), np.uint16)
+        self._head_shape = (heads, kv_heads, dim)
+        self._ops: list[_Op] = []
+        self._kept: list[npt.NDArray] = []
+        self._array: c.Array[_Op] | None = None
+
+    def _at(self, array: npt.NDArray | None) -> int:
+        if array is None:
+            return 0
+        assert array.flags.c_contiguous
+        self._kept.append(array)
+        return array.ctypes.data
+
+    def _add(self, kind: int, *, a=None, b=None, c=None, out=None, **fields) -> None:
+        pointers = {"a": self._at(a), "b": self._at(b), "c": self._at(c), "out": self._at(out)}
+        self._ops.append(_Op(kind=kind, **fields, **pointers))
+        self._array = None
+
+    def embed(self, table: npt.NDArray, out: npt.NDArray) -> None:
+        """out[t] = table[ids[t]]; table [V, E], out [T, E] float32."""
+        self._add(_EMBED, a=table, out=out, n=table.shape[1])
+
+    def norm_quant(self, x: npt.NDArray, weight: npt.NDArray, eps: float, *, gathered=False):
+        """The shared int8 activations = quantised rms_norm of x [T, E] float32 (or of [R, E])."""
+        self._add(_NORM_QUANT, a=x, b=weight, n=weight.shape[0], f=eps, logits=int(gathered))
+
+    def quant(self, x: npt.NDArray) -> None:
+        """The shared int8 activations = quantised x [T, E] float32."""
+        self._add(_QUANT, a=x, n=x.shape[1])
+
+    def silu_quant(self, gate_up: npt.NDArray) -> None:
+        """The shared int8 activations = quantised silu(gate) * up; gate_up [T, 2E] float32."""
+        self._add(_SILU_QUANT, a=gate_up, n=gate_up.shape[1] // 2)
+
+    def linear(
+        self,
+        packed: npt.NDArray,
+        outputs: int,
+        inputs: int,
+        out: npt.NDArray,
+        *,
+        four_bit: bool,
+        add: bool = False,
+        gathered: bool = False,
+    ) -> None:
+        """out [T, N] float32 = (or +=) packed weights times the shared activations; N % 16 == 0."""
+        assert outputs % 16 == 0 and inputs % 32 == 0 and out.shape[1] == outputs
+        flags = (_FOUR_BIT if four_bit else 0) | (_ADD if add else 0)
+        fields = {"flags": flags, "n": outputs, "k": inputs, "logits": int(gathered)}
+        self._add(_LINEAR, a=packed, out=out, **fields)
+
+    def rope_write(self, qkv: npt.NDArray, cos: npt.NDArray, sin: npt.NDArray, layer: int) -> None:
+        """Rotate q and k of qkv [T, (H+2J)*D] by cos, sin [positions, D/2]; write k, v; scale q."""
+        self._add(_ROPE_WRITE, a=qkv, b=cos, c=sin, layer=layer)
+
+    def attend(self, qkv: npt.NDArray, out: npt.NDArray, layer: int) -> None:
+        """out [T, H*D] float32 = causal attention of the rotated q over the pages."""
+        self._add(_ATTEND, a=qkv, out=out, layer=layer)
+
+    def gather(self, x: npt.NDArray, out: npt.NDArray) -> None:
+        """out[r] = x[gather[r]]; x [T, E], out [R, E] float32."""
+        self._add(_GATHER, a=x, out=out, n=x.shape[1], logits=1)
+
+    def tap(self, x: npt.NDArray, out: npt.NDArray, column: int) -> None:
+        """out[t, column : column + E] = x[t]; x [T, E], out [T, N] float32."""
+        self._add(_TAP, a=x, out=out, n=x.shape[1], k=out.shape[1], layer=column)
+
+    def activations(self, rows: int, widest: int) -> None:
+        """Make the shared buffers of int8 activations for ``rows`` rows of ``widest`` inputs."""
+        heads, kv_heads, dim = self._head_shape
+        codes = np.zeros(rows * widest, np.int8)
+        scale, xsum = (np.zeros(rows * widest // 32, np.float32) for _ in range(2))
+        arrays = (self.k, self.v, codes, scale, xsum)
+        pointers = [self._at(array) for array in arrays]
+        self._model = _Model(heads, kv_heads, dim, self.num_pages, *pointers)
+
+    def clear(self) -> None:
+        """Forget all operations; the K/V planes stay."""
+        self._ops, self._kept, self._array = [], [], None
+
+    def run(self, pool: Pool, rows: Rows) -> None:
+        """Run all operations for the given rows. Raises ``MemoryError``."""
+        if self._array is None:
+            self._array = (_Op * len(self._ops))(*self._ops)
+        spans = (_Span * len(rows.spans))(*rows.spans)
+        batch = _Batch(
+            len(rows.ids),
+            len(rows.gather),
+            len(rows.spans),
+            0,
+            rows.ids.ctypes.data,
+            rows.gather.ctypes.data,
+            c.addressof(spans),
+            rows.pages.ctypes.data,
+        )
+        failed = pool.library.agentspec_run(
+            pool.handle,
+            c.addressof(self._model),
+            c.addressof(self._array),
+            len(self._ops),
+            c.addressof(batch),
+        )
+        if failed:
+            raise MemoryError("the CPU library has no memory for attention partials")

@@ -70,8 +70,8 @@ class ConstraintFactory:
     ):
         self._vocab = Vocab(token_bytes, frozenset(eos_ids), frozenset(special_ids), vocab_size)
         self._tokenizer = Tokenizer.from_str(hf_tokenizer_json)
-        self._backend: Backend = _backend(backend, self._vocab, hf_tokenizer_json, flexible)
         self._canonical = canonical
+        self._backend = self._make_backend(backend, hf_tokenizer_json, flexible)
         self._cache_size = cache_size
         self._cache: OrderedDict[bytes, Compiled] = OrderedDict()
         self._markers: dict[str, Marker] = {}
@@ -101,6 +101,17 @@ class ConstraintFactory:
                 with self._lock:
                     self._building.pop(key, None)
         return made
+
+    def _make_backend(self, name: str, hf_tokenizer_json: str, flexible: bool) -> Backend:
+        if name == "llguidance":
+            return LLGuidanceBackend(
+                self._vocab, hf_tokenizer_json, canonical=self._canonical, flexible=flexible
+            )
+        if name == "outlines":
+            from .constrain_outlines import OutlinesBackend
+
+            return OutlinesBackend(self._vocab, hf_tokenizer_json)
+        raise ValueError(f"unknown grammar backend '{name}': choose llguidance or outlines")
 
     def _build(self, spec: OutputSpec) -> Compiled:
         started = time.perf_counter_ns()
@@ -132,13 +143,3 @@ class ConstraintFactory:
         for text in texts:
             tokens.update(dict.fromkeys(self._tokenizer.encode(" " + text).ids))
         return Hints(tuple(tokens))
-
-
-def _backend(name: str, vocab: Vocab, hf_tokenizer_json: str, flexible: bool) -> Backend:
-    if name == "llguidance":
-        return LLGuidanceBackend(vocab, hf_tokenizer_json, flexible=flexible)
-    if name == "outlines":
-        from .constrain_outlines import OutlinesBackend
-
-        return OutlinesBackend(vocab, hf_tokenizer_json)
-    raise ValueError(f"unknown grammar backend '{name}': choose llguidance or outlines")

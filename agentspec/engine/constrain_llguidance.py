@@ -88,7 +88,16 @@ class LLGuidanceBackend:
 
     name = "llguidance"
 
-    def __init__(self, vocab: Vocab, hf_tokenizer_json: str, *, flexible: bool = False):
+    def __init__(
+        self,
+        vocab: Vocab,
+        hf_tokenizer_json: str,
+        *,
+        canonical: bool = True,
+        flexible: bool = False,
+    ):
+        # Else llguidance's own masks hold nothing but the canonical token at forced positions.
+        self._prologue = "" if canonical else '%llguidance {"no_forcing": true}\n'
         self._options = _FLEXIBLE if flexible else _CANONICAL
         self._close = not flexible
         self._tokenizer = llguidance.LLTokenizer(
@@ -168,7 +177,7 @@ class LLGuidanceBackend:
         return LLGuidanceMatcher(matcher)
 
     def _matcher(self, lark: str) -> llguidance.LLMatcher:
-        grammar = llguidance.LLMatcher.grammar_from_lark(lark)
+        grammar = llguidance.LLMatcher.grammar_from_lark(self._prologue + lark)
         return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=self._limits)
 
     def _dump(self, document: Any) -> str:

@@ -100,6 +100,11 @@ def _take(sequence: Sequence, token: int, token_bytes: TokenBytes, *, forced: bo
             return False
         literal = literal or constraint.in_grammar
     _append(sequence, token, token_bytes, literal=literal, forced=forced)
+    complete = constraint is not None and constraint.must_stop
+    if sequence.emission.stopped or complete:
+        sequence.finish("stop")
+    elif sequence.remaining == 0:
+        sequence.finish("length")
     return True
 
 
@@ -125,8 +130,6 @@ def _close(sequence: Sequence, closing: Seq[int], token_bytes: TokenBytes) -> No
         constraint.accept((token,))
         literal = literal or constraint.in_grammar
         _append(sequence, token, token_bytes, literal=literal, forced=True)
-        if sequence.finished:
-            return
     sequence.finish("stop" if closing and constraint.may_stop else "length")
 
 
@@ -137,9 +140,3 @@ def _append(
     sequence.tokens.append(token)
     if forced:
         sequence.tally.forced()
-    constraint = sequence.constraint
-    complete = constraint is not None and constraint.must_stop
-    if sequence.emission.stopped or complete:
-        sequence.finish("stop")
-    elif sequence.remaining == 0:
-        sequence.finish("length")

@@ -1,0 +1,189 @@
+"""Whatever the drafts, batch, chunks, prefix hits and preemptions: the text is the reference's."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentspec.engine.cost import CostCurve
+from agentspec.engine.request import GenerationRequest
+from agentspec.engine.sampling import SamplingParams
+from tests.engine.core.reference import Reference
+from tests.engine.core.toy import EOS, FLAT, JSON_LIKE, TOOL_LIKE, VOCAB
+from tests.engine.core.world import MODEL, PROMPT, World, check_told, make
+
+torch.set_num_threads(1)
+STEEP = CostCurve((1, 8, 1024), (1.0, 1.5, 400.0))
+
+PROMPTS = st.builds(
+    lambda shared, own: PROMPT[:shared] + own,
+    st.sampled_from([0, 5, 8, 12]),
+    st.lists(st.integers(1, VOCAB - 1), min_size=1, max_size=12),
+)
+REQUESTS = st.builds(
+    GenerationRequest,
+    id=st.just(""),
+    prompt=PROMPTS,
+    max_tokens=st.integers(1, 24),
+    sampling=st.builds(
+        SamplingParams,
+        temperature=st.sampled_from([0.0, 0.7, 1.5]),
+        top_p=st.sampled_from([1.0, 0.8]),
+        repetition_penalty=st.sampled_from([1.0, 1.3]),
+        seed=st.integers(0, 3),
+    ),
+    stop=st.sampled_from([(), (b"ab",), (b"ca", b"}{"), (b"\xa9",)]),
+    stop_ids=st.sampled_from([frozenset(), frozenset({EOS})]),
+    constraint=st.sampled_from([None, None, JSON_LIKE, TOOL_LIKE]),
+    sources=st.sampled_from([(), ("oracle",), ("echo",), ("dense",), ("echo", "oracle")]),
+    cache_scope=st.sampled_from(["", "", "other"]),
+    priority=st.sampled_from([0, 0, 1]),
+    logprobs=st.sampled_from([None, None, 0, 2]),
+)
+EVENTS = st.lists(st.sampled_from(["add", "add", "step", "step", "step", "abort"]), max_size=30)
+OPTIONS = st.fixed_dictionaries(
+    {
+        "step_tokens": st.sampled_from([1, 3, 8, 64]),
+        "max_sequences": st.integers(1, 4),
+        "max_draft_tokens": st.integers(0, 6),
+        "curve": st.sampled_from([FLAT, STEEP]),
+        "page_tokens": st.sampled_from([1, 3, 4]),
+    }
+)
+
+
+def with_stop_ids(request: GenerationRequest) -> GenerationRequest:
+    """The end of a constrained text is a token that the grammar does not hold."""
+    if request.constraint is not None:
+        request.stop_ids = frozenset({EOS})
+    return request
+
+
+def smallest_pool(requests: list[GenerationRequest], page_tokens: int) -> int:
+    """Pages that the longest request needs when it is alone."""
+    return max(-(-(len(r.prompt) + r.max_tokens) // page_tokens) for r in requests)
+
+
+@settings(max_examples=120)
+@given(
+    requests=st.lists(REQUESTS.map(with_stop_ids), min_size=1, max_size=6),
+    events=EVENTS,
+    spare_pages=st.integers(0, 8),
+    options=OPTIONS,
+)
+def test_any_schedule_gives_the_reference_text(requests, events, spare_pages, options):
+    pages = smallest_pool(requests, options["page_tokens"]) + spare_pages
+    world = World(pages=pages, **options)
+    for number, request in enumerate(requests):
+        request.id = f"r{number}"
+    waiting, added, aborted = list(requests), [], set()
+    for event in events:
+        if event == "add" and waiting:
+            world.add(waiting[0])
+            added.append(waiting.pop(0))
+        elif event == "step":
+            world.step()
+        elif event == "abort" and added:
+            world.abort(added[-1].id)
+            aborted.add(added[-1].id)
+    told = world.run(*waiting)
+    assert set(told) == {request.id for request in requests}
+    for request in requests:
+        truth = Reference(MODEL, request).decode()
+        if told[request.id].finish_reason == "abort":
+            assert request.id in aborted
+            assert told[request.id].tokens <= len(truth.output)
+        else:
+            check_told(told[request.id], truth)
+
+
+def test_drafts_save_passes_and_are_counted():
+    plain = World().run(make())["r"].report
+    drafted = World().run(make(sources=("oracle",)))["r"].report
+    assert plain.hist == [15] and plain.totals() == (0, 0)
+    assert drafted.steps < 15
+    in_first_pass = drafted.totals()[1] - sum(j * n for j, n in enumerate(drafted.hist))
+    assert sum((j + 1) * n for j, n in enumerate(drafted.hist)) + 1 + in_first_pass == 16
+
+
+def test_prefix_is_served_within_its_scope_only():
+    world = World(page_tokens=4)
+    world.run(make("a", cache_scope="x"))
+    told = world.run(make("b", cache_scope="x"), make("c", cache_scope="y"))
+    # 12 prompt tokens are 3 pages, but the last token is always computed.
+    assert (told["b"].cached_tokens, told["c"].cached_tokens) == (8, 0)
+    assert world.engine.stats().prefix_hit_tokens == 8
+
+
+def test_generated_pages_are_found_by_the_next_turn():
+    world = World(page_tokens=4)
+    world.run(make("a", max_tokens=13))
+    output = Reference(MODEL, make(max_tokens=13)).decode().output
+    told = world.run(make("b", prompt=PROMPT + output + [1]))
+    assert told["b"].cached_tokens == 24
+
+
+def test_step_tokens_bound_every_pass():
+    world = World(step_tokens=6, max_draft_tokens=4)
+    world.run(*(make(f"r{i}", prompt=PROMPT * 2, sources=("oracle",)) for i in range(4)))
+    assert max(world.runner.rows) <= 6
+
+
+def test_a_long_prompt_does_not_hold_up_decoding():
+    world = World(step_tokens=4)
+    world.add(make("short", prompt=[1], max_tokens=8))
+    world.step()
+    world.add(make("long", prompt=PROMPT * 4))
+    for _ in range(7):
+        world.step()
+    assert world.ended == ["short"]
+    assert "long" not in world.told
+
+
+def test_preemption_takes_the_lowest_and_newest():
+    world = World(pages=10, page_tokens=4, max_sequences=3)
+    world.run(
+        make("low", prompt=[1] * 9, max_tokens=20),
+        make("high", prompt=[2] * 9, max_tokens=20, priority=1),
+        make("new", prompt=[3] * 9, max_tokens=20),
+    )
+    assert world.engine.stats().preemptions > 0
+    assert world.ended == ["high", "low", "new"]
+
+
+def test_waiting_is_by_priority_then_arrival():
+    world = World(max_sequences=1)
+    world.run(make("a"), make("b"), make("c", priority=2), make("d", priority=2))
+    assert world.ended == ["c", "d", "a", "b"]
+
+
+def test_time_of_a_request_that_waits_is_queue_time():
+    told = World(max_sequences=1).run(make("a"), make("b"))
+    assert told["b"].report.queue_us > told["a"].report.queue_us
+    assert told["b"].report.busy_us.prefill > 0 and told["b"].report.busy_us.draft == 0
+
+
+def test_grammar_and_draft_time_are_measured_where_they_occur():
+    told = World().run(
+        make("json", constraint=JSON_LIKE, stop_ids=frozenset({EOS})),
+        make("draft", sources=("oracle",)),
+    )
+    json, draft = told["json"].report, told["draft"].report
+    assert json.busy_us.grammar > 0 and json.busy_us.draft == 0
+    assert draft.busy_us.draft > 0 and draft.busy_us.grammar == 0
+    assert json.grammar_cold is False and draft.grammar_cold is None
+
+
+def test_unseeded_sampling_differs_but_is_legal():
+    request = make(
+        sampling=SamplingParams(temperature=1.0),
+        constraint=JSON_LIKE,
+        sources=("dense",),
+        stop_ids=frozenset({EOS}),
+    )
+    texts = Counter(World().run(request)["r"].text for _ in range(8))
+    assert len(texts) > 1
+    assert all(text[0] == "{" and text[-1] == "}" and text.count("{") == 1 for text in texts)

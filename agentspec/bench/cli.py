@@ -47,11 +47,11 @@ def _add_engine(kinds: Any) -> None:
 
 def _add_gateway(kinds: Any) -> None:
     parser = kinds.add_parser("gateway", help="latency the gateway adds to a stand-in upstream")
-    _common(parser, 480, "1,16")
+    _common(parser, 192, "1,16")
     parser.add_argument("--streams", choices=["both", "on", "off"], default="both")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="upstream's first byte after")
     parser.add_argument("--chunk-ms", type=float, default=20.0, help="between its chunks")
-    parser.add_argument("--chunks", type=int, default=20, help="content chunks of one answer")
+    parser.add_argument("--chunks", type=int, default=10, help="content chunks of one answer")
     parser.set_defaults(run=run_gateway)
 
 

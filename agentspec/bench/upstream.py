@@ -25,7 +25,7 @@ class Script:
 
     delay_s: float = 0.02
     chunk_s: float = 0.02
-    chunks: int = 20
+    chunks: int = 10
 
     @property
     def pieces(self) -> list[str]:
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--chunk-ms", type=float, default=20.0)
-    parser.add_argument("--chunks", type=int, default=20)
+    parser.add_argument("--chunks", type=int, default=10)
     args = parser.parse_args()
     script = Script(args.delay_ms / 1000, args.chunk_ms / 1000, args.chunks)
     import uvloop

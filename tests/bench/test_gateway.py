@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from agentspec.bench.client import Sample, Target, closed_loop
-from agentspec.bench.gateway import Pool, _row, agent_body, faithful
+from agentspec.bench.gateway import Pool, _row, agent_body, faithful, run
 from agentspec.bench.upstream import MODEL, Script, Upstream
 
 FAST = Script(delay_s=0.0, chunk_s=0.0, chunks=5)
@@ -115,3 +115,13 @@ def test_bodies_have_their_size():
     for tokens in (1000, 10_000):
         size = len(agent_body(tokens, False, 0))
         assert 3 * tokens < size < 6 * tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_through_the_real_gateway(stream: bool):
+    """Real processes, ledger on: what comes through is what was sent."""
+    document = run(concurrency=[2], count=6, streams=[stream], script=FAST, seed=0)
+    direct, through = document["results"]
+    assert (direct["target"], through["target"]) == ("direct", "agentspec")
+    assert through["wrong"] == 0 and through["n"] == direct["n"] == 6
+    assert through["cpu_ms"] > 0

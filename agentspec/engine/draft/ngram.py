@@ -1,7 +1,7 @@
 """The ``ngram`` drafter: prompt lookup, the simplest rival.
 
 What followed the latest earlier occurrence of the last n tokens is drafted, for the largest n that
-has one (prompt lookup decoding; no counts, no earlier turns).
+has one. No counts of branches, no earlier turns.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .base import EMPTY, DraftView, Proposal
+from .calibration import Calibration, Evidence
 
 
 class NgramDrafter:
     """A ``Drafter`` without a model. Its drafts are one-hot.
 
-    max_n, min_n: lengths of the tokens that must match, tried from the longest.
-    confidence: of each drafted token, the same for all.
+    max_n, min_n: how many tokens must match, tried from the most.
     """
 
     name = "ngram"
     taps: tuple[int, ...] = ()
 
-    def __init__(self, *, max_n: int = 4, min_n: int = 2, confidence: float = 0.7):
+    def __init__(self, *, max_n: int = 4, min_n: int = 2):
         assert 1 <= min_n <= max_n
         self._sizes = range(max_n, min_n - 1, -1)
-        self._confidence = confidence
+        self._calibration = Calibration()
         self._texts: dict[int, _Index] = {}
 
     def open(self, view: DraftView) -> None:
@@ -35,17 +35,34 @@ class NgramDrafter:
         return [self._propose(view, limit) for view, limit in zip(views, limits, strict=True)]
 
     def _propose(self, view: DraftView, limit: int) -> Proposal:
-        start = self._texts[view.sequence_id].continuation
-        if start is None or limit <= 0:
+        matched, start = self._texts[view.sequence_id].latest
+        if matched == 0 or limit <= 0:
             return EMPTY
         tokens = tuple(view.tokens[start : start + limit])
-        return Proposal(tokens, (self.name,) * len(tokens), (self._confidence,) * len(tokens))
+        confidence = tuple(
+            self._calibration.confidence(_evidence(matched + i)) for i in range(len(tokens))
+        )
+        return Proposal(tokens, (self.name,) * len(tokens), confidence)
 
     def commit(self, view: DraftView, proposal: Proposal, accepted: int, committed: int) -> None:
-        self._texts[view.sequence_id].extend(view.tokens)
+        text = self._texts[view.sequence_id]
+        came = view.tokens[len(view.tokens) - committed :]
+        for i, (token, source) in enumerate(zip(proposal.tokens, proposal.sources, strict=True)):
+            if i == len(came):
+                break
+            if source == self.name:
+                self._calibration.record(_evidence(text.latest[0] + i), token == came[i])
+            if token != came[i]:
+                break
+        text.extend(view.tokens)
 
     def close(self, view: DraftView) -> None:
         del self._texts[view.sequence_id]
+
+
+def _evidence(matched: int) -> Evidence:
+    """One occurrence is looked at, whatever else the text holds."""
+    return Evidence(matched, seen=1, places=1)
 
 
 class _Index:
@@ -54,18 +71,19 @@ class _Index:
     def __init__(self, sizes: range):
         self._after: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in sizes}
         self._size = 0
-        self.continuation: int | None = None
-        """Where the text goes on after the latest earlier occurrence of its end, or None."""
+        self.latest = (0, 0)
+        """(n, position after it) of the latest earlier occurrence of the text's end; n 0: none."""
 
     def extend(self, tokens: Sequence[int]) -> None:
         """Index ``tokens``, the whole text so far, from where the last call ended."""
         for end in range(self._size + 1, len(tokens) + 1):
-            self.continuation = None
+            latest = (0, 0)
             for n, after in self._after.items():
                 if end < n:
                     continue
                 gram = tuple(tokens[end - n : end])
-                if self.continuation is None:
-                    self.continuation = after.get(gram)
+                if latest[0] == 0 and gram in after:
+                    latest = n, after[gram]
                 after[gram] = end
+            self.latest = latest
         self._size = len(tokens)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .constrain_session import GrammarSession
 
 _MAX_STEPS = 3000
+_MAX_FORCED = 1 << 16
 OUTSIDE, STRING, ESCAPE = 0, 1, 2
 _VALUES = b'0"[{tfnaA1-_.@/: ,]}'
 _OTHERS = bytes(b for b in range(33, 127) if b not in _VALUES) + bytes(range(0x80, 0xF5))
@@ -25,9 +26,13 @@ _OTHERS = bytes(b for b in range(33, 127) if b not in _VALUES) + bytes(range(0x8
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Tokens that lead on where nothing closes: those of required keys."""
+    """What leads on where nothing closes.
+
+    tokens: those of required keys. phrases: texts that patterns and formats accept.
+    """
 
     tokens: tuple[int, ...] = ()
+    phrases: tuple[bytes, ...] = ()
 
 
 def find_closing(
@@ -46,6 +51,7 @@ class _Search:
         unquoted = [t for t in vocab.closers if not vocab.token_bytes[t].startswith(b'"')]
         self.first = {OUTSIDE: [*unquoted, *hints.tokens], STRING: quoted, ESCAPE: []}
         self.bytes = [vocab.single[b] for b in (*_VALUES, *_OTHERS) if b in vocab.single]
+        self.phrases = [phrase[i:] for phrase in hints.phrases for i in range(len(phrase))]
         self.last_use: dict[int, int] = {}
         self.steps = 0
         text = b"".join(vocab.token_bytes[token] for token in session.tokens)
@@ -53,39 +59,55 @@ class _Search:
 
     def run(self, limit: int) -> list[int] | None:
         session = self.session
-        path: list[int] = []
-        branches: list[Iterator[int]] = [self.candidates()]
+        path: list[list[int]] = []
+        branches: list[Iterator[list[int]]] = [self.candidates()]
         while branches and self.steps < _MAX_STEPS:
             if session.may_stop:
-                return path
+                return [token for piece in path for token in piece]
             self.steps += 1
-            token = None if len(path) >= limit else next(branches[-1], None)
-            if token is not None:
-                session.accept([token])
-                path.append(token)
-                self.last_use[token] = self.steps
-                self.lexical.append(lex(self.lexical[-1], self.vocab.token_bytes[token]))
+            room = limit - sum(map(len, path))
+            piece = next((p for p in branches[-1] if len(p) <= room), None) if room > 0 else None
+            if piece is not None:
+                session.accept(piece)
+                path.append(piece)
+                self.last_use.update(dict.fromkeys(piece, self.steps))
+                text = b"".join(self.vocab.token_bytes[token] for token in piece)
+                self.lexical.append(lex(self.lexical[-1], text))
                 branches.append(self.candidates())
                 continue
             branches.pop()
             if path:
-                path.pop()
                 self.lexical.pop()
-                session.rollback(1)
+                session.rollback(len(path.pop()))
         return None
 
-    def candidates(self) -> Iterator[int]:
-        """Legal next tokens, the most promising first."""
-        forced = self.session.forced(1)
-        if forced:
-            yield forced[0]
+    def candidates(self) -> Iterator[list[int]]:
+        """Legal continuations, the most promising first."""
+        if forced := self.session.forced(_MAX_FORCED):
+            yield forced
             return
         seen: set[int] = set()
-        order = sorted(self.bytes, key=lambda token: self.last_use.get(token, 0))
-        for token in (*self.first[self.lexical[-1]], *order):
+        for token in self.first[self.lexical[-1]]:
             if token not in seen and self.session.allows(token):
                 seen.add(token)
-                yield token
+                yield [token]
+        if self.lexical[-1] == STRING:
+            yield from filter(None, map(self.spelled, self.phrases))
+        for token in sorted(self.bytes, key=lambda token: self.last_use.get(token, 0)):
+            if token not in seen and self.session.allows(token):
+                yield [token]
+
+    def spelled(self, phrase: bytes) -> list[int] | None:
+        """A phrase and a quote after it, byte by byte, where both are legal."""
+        tokens: list[int] = []
+        for byte in phrase + b'"':
+            token = self.vocab.single.get(byte, -1)
+            if not self.session.allows(token):
+                break
+            self.session.accept([token])
+            tokens.append(token)
+        self.session.rollback(len(tokens))
+        return tokens if len(tokens) > len(phrase) else None
 
 
 def lex(state: int, text: bytes) -> int:

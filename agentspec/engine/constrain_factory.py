@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import OrderedDict
@@ -14,12 +15,14 @@ from agentspec.toolcall.choice import OutputSpec
 
 from .constrain import Constraint
 from .constrain_closing import Hints, required_texts
+from .constrain_example import examples
 from .constrain_llguidance import LLGuidanceBackend
 from .constrain_session import GrammarSession, Matcher
 from .constrain_trigger import Marker, TriggerSession
 from .constrain_vocab import Vocab
 
 _MAX_HINTS = 400
+_MAX_PHRASES = 32
 
 
 class Backend(Protocol):
@@ -142,4 +145,5 @@ class ConstraintFactory:
         tokens: dict[int, None] = {}
         for text in texts:
             tokens.update(dict.fromkeys(self._tokenizer.encode(" " + text).ids))
-        return Hints(tuple(tokens))
+        phrases = list(dict.fromkeys(examples(schemas)))[:_MAX_PHRASES]
+        return Hints(tuple(tokens), tuple(json.dumps(p)[1:-1].encode() for p in phrases))

@@ -191,15 +191,14 @@ def _frame(spec: OutputSpec) -> str:
     if not spec.functions:
         return "start: answer"
     start = "block" if spec.calls == "must" else "block | answer" if spec.answer else "calls"
-    fmt = spec.format
+    fmt, extra = spec.format, spec.max_calls - 1
     return Template(fmt.grammar).substitute(
         start=start,
         open=json.dumps(fmt.open),
         close=json.dumps(fmt.close),
         list_open=json.dumps(fmt.list_open),
         list_close=json.dumps(fmt.list_close),
-        separator=json.dumps(fmt.separator),
-        extra=spec.max_calls - 1,
+        more=f"({json.dumps(fmt.separator)} call){{0,{extra}}}" if extra else "",
         alternatives="\n  | ".join(_alternatives(spec)),
     )
 

@@ -1,4 +1,4 @@
-"""A tiny byte-level BPE vocabulary, trained in the test, so that rows can be checked by brute force."""
+"""A tiny byte-level BPE vocabulary, trained in the test: rows can be checked by brute force."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentspec.toolcall.format import load_format
 
 EOS, IM_END = 0, 1
 _CORPUS = [
-    '<tool_call>[{"name": "read_file", "arguments": {"path": "src/main.py", "limit": 20}}]</tool_call>',
+    '[{"name": "read_file", "arguments": {"path": "src/main.py", "limit": 20}}] tool_call',
     '{"city": "Berlin", "unit": "celsius", "days": [1, 2, 3], "exact": true, "note": null}',
     "the quick brown fox reads a file and writes another file; a <tag> and a tool_call",
     '{"a": {"b": [{"c": "x"}]}, "kind": "alpha", "other": "beta"}}]}}',

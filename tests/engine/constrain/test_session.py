@@ -1,4 +1,4 @@
-"""State: queries change nothing, rollback is replay, clones are independent, forced is canonical."""
+"""Queries change nothing, rollback is replay, clones are independent, forced is canonical."""
 
 from __future__ import annotations
 

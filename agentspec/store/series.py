@@ -31,6 +31,11 @@ class Bucket:
         return self.in_tok - self.cached_tok
 
     @property
+    def accepted_length(self) -> float | None:
+        """Tokens per verification step, the bonus token included; None without a step."""
+        return 1 + self.spec_accepted / self.spec_steps if self.spec_steps else None
+
+    @property
     def cost_nusd(self) -> int:
         return self.cost_fresh_nusd + self.cost_cached_nusd + self.cost_out_nusd
 

@@ -20,7 +20,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 import torch
-from agentspec_kernels.gumbel import gumbel
+from agentspec_kernels.gumbel import gumbel_argmax
 from torch import Tensor
 
 from agentspec.wire.errors import GenerationFailed
@@ -108,10 +108,7 @@ class Entropy:
         function in float64, which never gives a token of probability 0.
         """
         if self.seeded:
-            noise = gumbel(
-                self.key, position, probs.numel(), device=probs.device, dtype=torch.float64
-            )
-            return int((probs.double().log() + noise).argmax())
+            return gumbel_argmax(probs.double().log(), self.key, position)
         return inverse_cdf(probs, self.uniform(position, Purpose.SAMPLE))
 
 
@@ -239,10 +236,12 @@ def _most_probable(probs: Tensor, count: int) -> Tensor:
 
 def _nucleus_size(probs: Tensor, top_p: float) -> int:
     """How many of the most probable tokens it takes to hold a mass of ``top_p``; at least 1."""
-    some = min(256, probs.numel())  # a full sort of 50k tokens costs milliseconds
-    before = _mass_before(probs.topk(some).values)
-    if before[-1] < top_p and some < probs.numel():
-        before = _mass_before(probs.sort(descending=True).values)
+    for some in (256, 4096):  # a full sort of 50k tokens costs milliseconds
+        if some < probs.numel():
+            before = _mass_before(probs.topk(some).values)
+            if before[-1] >= top_p:
+                return int((before < top_p).sum())
+    before = _mass_before(probs.sort(descending=True).values)
     return max(1, int((before < top_p).sum()))
 
 

@@ -72,6 +72,13 @@ def exact_log(x: Tensor) -> Tensor:
     return series.mul_(z).mul_(2).add_(exponent.mul_(math.log(2)))
 
 
+def uniform(seed: int, position: int, vocab: int, device: torch.device | str = "cpu") -> Tensor:
+    """Uniform numbers: [V] float64. Each has 52 random bits and lies at the middle of its cell, so
+    that it is neither 0 nor 1."""
+    bits = _shift_right(token_hash(seed, position, vocab, device), 12)
+    return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
+
+
 def gumbel(
     seed: int,
     position: int,
@@ -80,10 +87,5 @@ def gumbel(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Independent standard Gumbel noise -log(-log(u)): [V] of ``dtype``, always finite.
-
-    u has 52 random bits and lies at the middle of its cell, so it is neither 0 nor 1.
-    """
-    bits = _shift_right(token_hash(seed, position, vocab, device), 12)
-    uniform = bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
-    return exact_log(exact_log(uniform).neg_()).neg_().to(dtype)
+    """Independent standard Gumbel noise -log(-log(uniform)): [V] of ``dtype``, always finite."""
+    return exact_log(exact_log(uniform(seed, position, vocab, device)).neg_()).neg_().to(dtype)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from agentspec_kernels.gumbel import gumbel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -213,3 +214,19 @@ def test_seeded_choices_follow_the_probabilities():
         seen[entropy.choose(position, probs)] += 1
     for token, p in enumerate(probs.tolist()):
         assert abs(seen[token] - count * p) <= 4 * (count * p * (1 - p)) ** 0.5
+
+
+@pytest.mark.parametrize("vocab", [1, 3, 1000])
+def test_the_chosen_token_is_the_argmax_of_the_noise(vocab: int):
+    """Ties within rounding included: equal probabilities, and some that differ in the last bit."""
+    generator = torch.Generator().manual_seed(0)
+    for position in range(40):
+        probs = torch.softmax(torch.randn(vocab, generator=generator, dtype=torch.float64), 0)
+        probs[1 : vocab // 2 + 1] = 0.0
+        noise = gumbel(13, position, vocab, dtype=torch.float64)
+        expected = int((probs.log() + noise).argmax())
+        assert Entropy.of(13).choose(position, probs) == expected
+        # Noise taken back: all scores are equal up to rounding, and the exact sum decides.
+        level = torch.exp(-noise - 10.0)
+        expected = int((level.log() + noise).argmax())
+        assert Entropy.of(13).choose(position, level) == expected

@@ -47,24 +47,33 @@ class Subscription:
         self.ids = ids
         self._running = set(ids)
         self._items: asyncio.Queue[Output | AgentspecError] = asyncio.Queue()
+        self._error: AgentspecError | None = None
 
     @property
     def finished(self) -> bool:
         """Every sequence has ended and all its outputs were taken."""
-        return not self._running and self._items.empty()
+        return not self._running and self._items.empty() and self._error is None
 
     async def take(self) -> list[Output]:
-        """All outputs that are there, at least one. Raises the error that broke the sequences."""
-        outputs = [self._checked(await self._items.get())]
-        while not self._items.empty():
-            outputs.append(self._checked(self._items.get_nowait()))
-        return outputs
+        """All outputs that are there, at least one. Raises the error that broke the sequences.
 
-    def _checked(self, item: Output | AgentspecError) -> Output:
-        if isinstance(item, AgentspecError):
-            self._running.clear()
-            raise item
-        return item
+        What came before an error is given first; the error is raised by the next call.
+        """
+        outputs: list[Output] = []
+        while self._error is None:
+            item = self._items.get_nowait() if outputs else await self._items.get()
+            if isinstance(item, AgentspecError):
+                self._error = item
+                break
+            outputs.append(item)
+            if self._items.empty():
+                return outputs
+        if outputs:
+            return outputs
+        error, self._error = self._error, None
+        self._running.clear()
+        assert error is not None
+        raise error
 
     def put(self, item: Output | AgentspecError) -> None:
         """Called on the event loop's thread."""

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from agentspec.settings import Settings
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import (
     AgentspecError,
@@ -39,6 +40,8 @@ from .service import EngineService, Exchange
 T = TypeVar("T")
 GRACE_S = 5.0
 _CLIENT_GONE = 499
+# Longer than any client keeps an idle connection, so that it never writes into one just closed.
+_KEEP_ALIVE_S = 75
 _log = logging.getLogger(__name__)
 
 
@@ -213,8 +216,37 @@ class EngineServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, service: EngineService):
         super().__init__(config)
         self._service = service
+        service.loop.on_death = self._engine_died
+
+    def _engine_died(self, _: BaseException) -> None:
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         draining = asyncio.create_task(self._service.drain(GRACE_S))
         await super().shutdown(sockets)
         await draining
+
+
+def run(settings: Settings, fd: int | None = None) -> None:
+    """Serve until SIGTERM or SIGINT, on the listening socket ``fd`` or the settings' address.
+
+    Raises ``SettingsError`` or ``ModelError`` before anything is served. Leaves the process
+    (``SystemExit``, with a message) when the engine died, so that its supervisor starts a new one.
+    """
+    from .build import build_service
+
+    service = build_service(settings)
+    config = uvicorn.Config(
+        create_engine_app(service),
+        host=settings.engine.host,
+        port=settings.engine.port,
+        log_config=None,
+        access_log=False,
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=int(2 * GRACE_S),
+    )
+    server = EngineServer(config, service)
+    server.run([socket.socket(fileno=fd)] if fd is not None else None)
+    if service.loop.failure is not None:
+        raise SystemExit(f"agentspec: the engine died: {service.loop.failure!r}")

@@ -72,6 +72,7 @@ class EngineService:
         self._keepalive_s = keepalive_s
         self._created = int(time.time())
         self._closing = False
+        self._opening = 0
         self._open: set[Exchange] = set()
         self._pool = ThreadPoolExecutor(_PLANNING_THREADS, thread_name_prefix="plan")
 
@@ -83,7 +84,7 @@ class EngineService:
         """Take nothing new; let what runs end within ``grace_s``, then break it off."""
         self._closing = True
         until_s = time.monotonic() + grace_s
-        while self._open and self.loop.alive and time.monotonic() < until_s:
+        while (self._open or self._opening) and self.loop.alive and time.monotonic() < until_s:
             await asyncio.sleep(_DRAIN_POLL_S)
         await self.stop()
 
@@ -104,15 +105,15 @@ class EngineService:
         ``ContextLengthExceeded``, ``Overloaded``.
         """
         arrival_s = time.monotonic()
+        self._opening += 1
         try:
             turn = await self._planned(decode_request(body), arrival_s)
             exchange = Exchange(turn, await self.loop.submit(turn.sequences))
-        except AgentspecError:
-            self._metrics.request_ended("refused")
+        except BaseException as error:
+            self._metrics.request_ended(_status_of(error))
             raise
-        except asyncio.CancelledError:
-            self._metrics.request_ended("cancelled")
-            raise
+        finally:
+            self._opening -= 1
         self._open.add(exchange)
         return exchange
 
@@ -189,12 +190,14 @@ class EngineService:
                     outputs = await exchange.subscription.take()
             except TimeoutError:
                 outputs = []
-            data = _events_of(exchange, writer, outputs)
+            data, error = _events_of(exchange, writer, outputs)
             if not data and now_s() >= due_s:
                 data = KEEPALIVE
             if data:
                 yield data
                 due_s = now_s() + self._keepalive_s
+            if error is not None:
+                raise error
 
     async def tokenize(self, request: TokenizeRequest) -> TokenizeResponse:
         """Raises ``InvalidRequest`` or ``ModelNotFound``."""
@@ -219,10 +222,21 @@ class EngineService:
         return self._metrics.page(stats)
 
 
-def _events_of(exchange: Exchange, writer: ChunkWriter, outputs: list[Output]) -> bytes:
-    """What the outputs of one step say, as events; empty where it is nothing yet."""
+def _status_of(error: BaseException) -> str:
+    """How a request ended that was not taken."""
+    if isinstance(error, AgentspecError):
+        return "refused"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
+
+
+def _events_of(
+    exchange: Exchange, writer: ChunkWriter, outputs: list[Output]
+) -> tuple[bytes, AgentspecError | None]:
+    """(events of what the outputs say, the error that one of them means: none counts behind it)."""
     chunks = []
-    for output in outputs:
-        index, piece = exchange.read(output)
-        chunks += writer.piece(index, piece)
-    return b"".join(map(event, chunks))
+    try:
+        for output in outputs:
+            chunks += writer.piece(*exchange.read(output))
+    except AgentspecError as error:
+        return b"".join(map(event, chunks)), error
+    return b"".join(map(event, chunks)), None

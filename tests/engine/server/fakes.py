@@ -22,7 +22,7 @@ CONTEXT_TOKENS = 4096
 FORMAT = load_format("smollm2")
 
 Script = Iterable[Output | threading.Event | Exception]
-"""Steps of one sequence: outputs (their id is filled in), events to wait for, failures."""
+"""Steps of one sequence: outputs (their id is filled in), gates to wait at, failures."""
 
 
 class ByteTokenizer:
@@ -110,12 +110,14 @@ class ScriptedEngine:
         self.steps += 1
         outputs = []
         for id in list(self.running):
-            item = self.running[id].popleft()
+            item = self.running[id][0]
+            if isinstance(item, threading.Event) and not item.wait(0.002):
+                continue
+            self.running[id].popleft()
+            if isinstance(item, threading.Event):
+                continue
             if isinstance(item, Exception):
                 raise item
-            if isinstance(item, threading.Event):
-                assert item.wait(10), "nobody opened the gate"
-                continue
             item.id = id
             outputs.append(item)
             if item.finish_reason is not None:

@@ -1,0 +1,127 @@
+"""Settings -> a service that is ready to serve: weights, tokenizer, grammars, drafters, engine.
+
+Takes seconds: the weights are read, and on a machine's first start the cost curve is measured.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import torch
+
+from agentspec.settings import EngineSettings, Settings, SettingsError
+from agentspec.toolcall.format import ToolFormat, load_format
+
+from . import cost, draft
+from .batch import Span
+from .constrain_factory import ConstraintFactory
+from .core import Engine
+from .cost import CostCurve, CurveKey
+from .draft.base import Drafter
+from .loop import EngineLoop
+from .metrics import EngineMetrics
+from .model.fetch import resolve
+from .runner import Runner
+from .service import EngineService
+from .tokenizer import Tokenizer
+from .turn import Planner
+
+_PROFILE_CONTEXT_TOKENS = 1024
+_log = logging.getLogger(__name__)
+
+
+def build_service(settings: Settings) -> EngineService:
+    """The service of one engine process.
+
+    Raises ``SettingsError`` naming the key, or ``ModelError`` where the weights cannot be had.
+    """
+    chosen = settings.engine
+    tool_format, drafters = _tool_format(chosen), _drafters(chosen)
+    path = resolve(chosen.weights)
+    tokenizer = Tokenizer.load(path)
+    runner = Runner.load(chosen, path)
+    engine = Engine(
+        runner,
+        drafters,
+        curve=cost_curve(runner, path, chosen),
+        settings=chosen,
+        token_bytes=tokenizer.token_bytes,
+    )
+    planner = Planner(
+        model=chosen.model,
+        context_tokens=min(chosen.context_tokens, runner.context_tokens),
+        tokenizer=tokenizer,
+        tool_format=tool_format,
+        compiler=_constraints(tokenizer, chosen),
+        sources=chosen.draft_sources,
+    )
+    metrics = EngineMetrics()
+    return EngineService(
+        EngineLoop(engine, on_end=metrics.sequence_ended),
+        planner,
+        metrics,
+        keepalive_s=settings.server.keepalive_s,
+        max_body_bytes=settings.server.max_body_bytes,
+    )
+
+
+def _tool_format(settings: EngineSettings) -> ToolFormat:
+    try:
+        return load_format(settings.tool_format)
+    except FileNotFoundError as error:
+        raise SettingsError(f"engine.tool_format: {error}") from None
+
+
+def _drafters(settings: EngineSettings) -> list[Drafter]:
+    try:
+        return [draft.create(name) for name in settings.draft_sources]
+    except draft.UnknownDrafter as error:
+        raise SettingsError(f"engine.draft_sources: {error}") from None
+
+
+def _constraints(tokenizer: Tokenizer, settings: EngineSettings) -> ConstraintFactory:
+    return ConstraintFactory(
+        token_bytes=tokenizer.token_bytes,
+        eos_ids=tokenizer.eos_ids,
+        special_ids=tokenizer.special_ids,
+        hf_tokenizer_json=tokenizer.hf.to_str(),
+        vocab_size=tokenizer.vocab_size,
+        backend=settings.constraint_backend,
+    )
+
+
+def cost_curve(runner: Runner, path: Path, settings: EngineSettings) -> CostCurve:
+    """The curve kept for these weights on this machine, else a new one, which is kept."""
+    key = CurveKey.here(_weights_id(path), settings.dtype, torch.get_num_threads())
+    curve = cost.load(key)
+    if curve is None:
+        curve = measure(runner)
+        try:
+            cost.save(curve, key)
+        except OSError as error:
+            _log.warning("the cost curve cannot be kept: %s", error)
+    return curve
+
+
+def measure(runner: Runner) -> CostCurve:
+    """Profile passes of 1 to 32 rows behind a prompt of usual length. Before the engine starts.
+
+    It writes into pages that no sequence owns yet.
+    """
+    capacity = runner.context_tokens
+    rows = [count for count in cost.ROWS if count < capacity]
+    start = min(_PROFILE_CONTEXT_TOKENS, capacity - rows[-1])
+    pages = list(range(-(-(start + rows[-1]) // runner.page_tokens)))
+
+    def forward(count: int) -> object:
+        return runner.forward([Span([0] * count, start, pages, list(range(count)))])
+
+    return CostCurve.measure(forward, rows=rows)
+
+
+def _weights_id(path: Path) -> str:
+    """Tells files apart without reading them: names, sizes, times of change."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return f"{path.name}:{facts}"

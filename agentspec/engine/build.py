@@ -6,7 +6,9 @@ Takes seconds: the weights are read, and on a machine's first start the cost cur
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -22,44 +24,62 @@ from .draft.base import Drafter
 from .loop import EngineLoop
 from .metrics import EngineMetrics
 from .model.fetch import resolve
-from .runner import Runner
+from .runners import open_runner
 from .service import EngineService
 from .tokenizer import Tokenizer
 from .turn import Planner
+
+if TYPE_CHECKING:
+    from .runners import AnyRunner
 
 _PROFILE_CONTEXT_TOKENS = 1024
 _log = logging.getLogger(__name__)
 
 
-def build_service(settings: Settings) -> EngineService:
-    """The service of one engine process.
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The parts of an engine before anything serves them."""
+
+    engine: Engine
+    planner: Planner
+    tokenizer: Tokenizer
+    weights: Path
+
+
+def build(settings: EngineSettings) -> Built:
+    """Load the weights and make every part.
 
     Raises ``SettingsError`` naming the key, or ``ModelError`` where the weights cannot be had.
     """
-    chosen = settings.engine
-    tool_format, drafters = _tool_format(chosen), _drafters(chosen)
-    path = resolve(chosen.weights)
+    tool_format, drafters = _tool_format(settings), _drafters(settings)
+    path = resolve(settings.weights)
     tokenizer = Tokenizer.load(path)
-    runner = Runner.load(chosen, path)
+    runner = open_runner(settings, path)
     engine = Engine(
         runner,
         drafters,
-        curve=cost_curve(runner, path, chosen),
-        settings=chosen,
+        curve=cost_curve(runner, path),
+        settings=settings,
         token_bytes=tokenizer.token_bytes,
     )
     planner = Planner(
-        model=chosen.model,
-        context_tokens=min(chosen.context_tokens, runner.context_tokens),
+        model=settings.model,
+        context_tokens=min(settings.context_tokens, runner.context_tokens),
         tokenizer=tokenizer,
         tool_format=tool_format,
-        compiler=_constraints(tokenizer, chosen),
-        sources=chosen.draft_sources,
+        compiler=_constraints(tokenizer, settings),
+        sources=settings.draft_sources,
     )
+    return Built(engine, planner, tokenizer, path)
+
+
+def build_service(settings: Settings) -> EngineService:
+    """The service of one engine process. Raises what ``build`` raises."""
+    built = build(settings.engine)
     metrics = EngineMetrics()
     return EngineService(
-        EngineLoop(engine, on_end=metrics.sequence_ended),
-        planner,
+        EngineLoop(built.engine, on_end=metrics.sequence_ended),
+        built.planner,
         metrics,
         keepalive_s=settings.server.keepalive_s,
         max_body_bytes=settings.server.max_body_bytes,
@@ -91,9 +111,9 @@ def _constraints(tokenizer: Tokenizer, settings: EngineSettings) -> ConstraintFa
     )
 
 
-def cost_curve(runner: Runner, path: Path, settings: EngineSettings) -> CostCurve:
+def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
     """The curve kept for these weights on this machine, else a new one, which is kept."""
-    key = CurveKey.here(_weights_id(path), settings.dtype, torch.get_num_threads())
+    key = CurveKey.here(_weights_id(path), runner.kind, torch.get_num_threads())
     curve = cost.load(key)
     if curve is None:
         curve = measure(runner)
@@ -104,7 +124,7 @@ def cost_curve(runner: Runner, path: Path, settings: EngineSettings) -> CostCurv
     return curve
 
 
-def measure(runner: Runner) -> CostCurve:
+def measure(runner: AnyRunner) -> CostCurve:
     """Profile passes of 1 to 32 rows behind a prompt of usual length. Before the engine starts.
 
     It writes into pages that no sequence owns yet.

@@ -30,6 +30,7 @@ __all__ = ["ExactRunner", "Unavailable"]
 class ExactRunner:
     """One model, its page pool, and the one call that computes; same face as ``Runner``.
 
+    kind: names the library, so what was measured on it.
     exact: True: integer sums are exact, every float reduction has one fixed order a row, and
     attention merges chunks at fixed positions; so batch, chunking, pages and drafts change no bit.
     """
@@ -43,8 +44,10 @@ class ExactRunner:
         *,
         num_pages: int,
         context_tokens: int,
+        kind: str = "int8",
     ):
         self.model = model
+        self.kind = kind
         self.device = torch.device("cpu")
         self.vocab_size = model.config.vocab
         self.page_tokens = PAGE
@@ -76,6 +79,7 @@ class ExactRunner:
         if settings.page_tokens != PAGE:
             raise UnsupportedModel(f"the int8 kernels need page_tokens = {PAGE}")
         library = load(user_cache_dir() / "kernels", isa)
+        kind = Path(library._name).stem
         threads = settings.threads or default_threads()
         torch.set_num_threads(threads)
         num_pages = max(1, settings.kv_tokens // PAGE)
@@ -86,6 +90,7 @@ class ExactRunner:
             Pool.create(library, threads),
             num_pages=num_pages,
             context_tokens=settings.context_tokens,
+            kind=kind,
         )
 
     def forward(self, spans: Sequence[Span]) -> Forward:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from agentspec.settings import EngineSettings
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .exact_runner import ExactRunner
     from .runner import Runner
 
+    AnyRunner: TypeAlias = Runner | ExactRunner
+
 _log = logging.getLogger(__name__)
 
 
-def open_runner(
-    settings: EngineSettings, path: Path, *, taps: Sequence[int] = ()
-) -> Runner | ExactRunner:
+def open_runner(settings: EngineSettings, path: Path, *, taps: Sequence[int] = ()) -> AnyRunner:
     """The runner of ``settings.dtype``: "int8" is the exact kernels, "auto" prefers them.
 
     Raises ``UnsupportedModel`` or ``WeightsError``, and ``Unavailable`` for "int8" where the

@@ -21,6 +21,9 @@ def add_parser(subparsers: Any) -> None:
     kinds = bench.add_subparsers(dest="bench", required=True)
     _add_engine(kinds)
     _add_gateway(kinds)
+    _add_tools(kinds)
+    _add_replay(kinds)
+    _add_kill(kinds)
 
 
 def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> None:
@@ -55,6 +58,38 @@ def _add_gateway(kinds: Any) -> None:
     parser.set_defaults(run=run_gateway)
 
 
+def _add_tools(kinds: Any) -> None:
+    parser = kinds.add_parser("tools", help="function calling: free, constrained, canonical")
+    parser.add_argument("--data", required=True, metavar="FILE", help="tasks in BFCL's form")
+    parser.add_argument("--n", type=int, default=300, help="tasks (default 300)")
+    parser.add_argument("--modes", type=words, default="free,constrained,canonical")
+    parser.add_argument("--max-tokens", type=int, default=512, help="output limit of one answer")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--config", metavar="FILE", help="settings of this engine")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_tools)
+
+
+def _add_replay(kinds: Any) -> None:
+    parser = kinds.add_parser("replay", help="recorded requests of real clients, sent again")
+    parser.add_argument("--data", required=True, metavar="DIR", help="CLIENT/NN.json below it")
+    parser.add_argument("--url", default="http://127.0.0.1:8000/v1")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--max-tokens", type=int, help="shorten every answer to this")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_replay)
+
+
+def _add_kill(kinds: Any) -> None:
+    parser = kinds.add_parser("kill", help="kill -9 under load: clients and ledger must agree")
+    parser.add_argument("--n", type=int, default=20, help="kills (default 20)")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_kill)
+
+
 def _finish(document: dict[str, Any], columns: list[str], path: str | None) -> int:
     from . import report
 
@@ -83,3 +118,36 @@ def run_engine(args: argparse.Namespace) -> int:
 
     document = engines.run(engines.Plan.of(args))
     return _finish(document, engines.COLUMNS, args.json)
+
+
+def run_tools(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from . import tools
+
+    document = tools.run(
+        Path(args.data), args.n, args.seed, args.modes, args.max_tokens, args.config
+    )
+    return _finish(document, tools.COLUMNS, args.json)
+
+
+def run_replay(args: argparse.Namespace) -> int:
+    """Exit status 1 when an answer is wrong."""
+    from pathlib import Path
+
+    from . import replay, report
+
+    rows = replay.replay(args.url, Path(args.data), args.model, args.max_tokens)
+    _finish(report.build(rows), replay.COLUMNS, args.json)
+    return 1 if any(row["verdict"] == "wrong" for row in rows) else 0
+
+
+def run_kill(args: argparse.Namespace) -> int:
+    """Exit status 1 when the ledger and what a client saw disagree."""
+    import asyncio
+
+    from . import kill, report
+
+    rows = asyncio.run(kill.run(args.n, args.streams, args.model, args.seed))
+    _finish(report.build(rows), kill.COLUMNS, args.json)
+    return 1 if any(row["wrong"] for row in rows) else 0

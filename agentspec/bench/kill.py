@@ -30,6 +30,16 @@ VICTIMS = {
     "gateway": ("gateway", "worker"),
     "writer": ("db", "writer"),
 }
+COLUMNS = [
+    "victim",
+    "after_s",
+    "finished",
+    "broken",
+    "clean_but_torn",
+    "ready_again_s",
+    "rows",
+    "wrong",
+]
 PROMPT = "Count upwards from one and say something about each number."
 
 

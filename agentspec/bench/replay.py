@@ -21,6 +21,11 @@ from agentspec.toolcall.check import ArgumentsChecker
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, FunctionCall, ToolCall
 from agentspec.wire.sse import EventParser
 
+COLUMNS = [
+    *("client", "file", "verdict", "status", "finish_reason", "tool_calls"),
+    *("prompt_tokens", "completion_tokens", "seconds", "why"),
+]
+
 
 @dataclass(slots=True)
 class Replayed:

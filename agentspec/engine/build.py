@@ -67,7 +67,7 @@ def build(settings: EngineSettings) -> Built:
         context_tokens=min(settings.context_tokens, runner.context_tokens),
         tokenizer=tokenizer,
         tool_format=tool_format,
-        compiler=_constraints(tokenizer, settings),
+        compiler=constraints(tokenizer, settings),
         sources=settings.draft_sources,
     )
     return Built(engine, planner, tokenizer, path)
@@ -100,7 +100,14 @@ def _drafters(settings: EngineSettings) -> list[Drafter]:
         raise SettingsError(f"engine.draft_sources: {error}") from None
 
 
-def _constraints(tokenizer: Tokenizer, settings: EngineSettings) -> ConstraintFactory:
+def constraints(
+    tokenizer: Tokenizer,
+    settings: EngineSettings,
+    *,
+    canonical: bool = True,
+    flexible: bool = False,
+) -> ConstraintFactory:
+    """The grammar compiler for a vocabulary; the switches are for measuring (see the factory)."""
     return ConstraintFactory(
         token_bytes=tokenizer.token_bytes,
         eos_ids=tokenizer.eos_ids,
@@ -108,6 +115,8 @@ def _constraints(tokenizer: Tokenizer, settings: EngineSettings) -> ConstraintFa
         hf_tokenizer_json=tokenizer.hf.to_str(),
         vocab_size=tokenizer.vocab_size,
         backend=settings.constraint_backend,
+        canonical=canonical,
+        flexible=flexible,
     )
 
 

@@ -49,8 +49,10 @@ class _Search:
         self.session, self.vocab = session, vocab
         quoted = [t for t in vocab.closers if vocab.token_bytes[t].startswith(b'"')]
         unquoted = [t for t in vocab.closers if not vocab.token_bytes[t].startswith(b'"')]
-        self.first = {OUTSIDE: [*unquoted, *hints.tokens], STRING: quoted, ESCAPE: []}
-        self.bytes = [vocab.single[b] for b in (*_VALUES, *_OTHERS) if b in vocab.single]
+        comma = [vocab.single[b] for b in b"," if b in vocab.single]
+        self.first = {OUTSIDE: [*unquoted, *comma], STRING: quoted, ESCAPE: []}
+        single = [vocab.single[b] for b in (*_VALUES, *_OTHERS) if b in vocab.single]
+        self.rest = [*hints.tokens, *single]
         self.phrases = [phrase[i:] for phrase in hints.phrases for i in range(len(phrase))]
         self.last_use: dict[int, int] = {}
         self.steps = 0
@@ -93,7 +95,7 @@ class _Search:
                 yield [token]
         if self.lexical[-1] == STRING:
             yield from filter(None, map(self.spelled, self.phrases))
-        for token in sorted(self.bytes, key=lambda token: self.last_use.get(token, 0)):
+        for token in sorted(self.rest, key=lambda token: self.last_use.get(token, 0)):
             if token not in seen and self.session.allows(token):
                 yield [token]
 

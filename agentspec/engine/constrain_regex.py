@@ -283,6 +283,6 @@ class _Narrowing:
     @staticmethod
     def only(used: dict[str, Any], known: set[str], path: tuple[str, ...]) -> None:
         """Unknown words are annotations; known keywords that are not held here are refused."""
-        for key in used.keys() - known:
-            if key in _KEYWORDS:
+        for key in used:
+            if key in _KEYWORDS and key not in known:
                 raise Unsupported((*path, key), f"the outlines backend cannot hold '{key}' here")

@@ -110,11 +110,11 @@ def curve(
         if a and b:
             ends = {"x1": percent(a[0]), "y1": a[1], "x2": percent(b[0]), "y2": b[1]}
             parts.append(tag("line", class_=f"curve {layer.color}", **ends))
-    size = 4 if len(columns) <= 20 else 2.5
+    kind, radius = ("dot", 4) if len(columns) <= 20 else ("dot small", 2)
     for index, point in enumerate(points):
         if point:
             x, y = point
-            dot = tag("circle", class_=f"dot {layer.color}", cx=percent(x), cy=y, r=size)
+            dot = tag("circle", class_=f"{kind} {layer.color}", cx=percent(x), cy=y, r=radius)
             parts.append(_column(columns, index, [layer], text, [dot]))
     return drawing(label, *parts, *_x_labels(columns))
 

@@ -156,7 +156,7 @@ def latencies(ttft: Latency, e2e: Latency) -> Figure:
     ]
     return Figure(
         "Time to first token and to the end",
-        "Finished requests by how long they took; each label is the lower limit of its column.",
+        "Finished requests by duration; a label is its column's lower limit.",
         grouped("Distribution of times", columns, layers, text.count, whole=True),
         ["Time", "First token", "Whole answer"],
         _rows(columns, layers, text.exact),

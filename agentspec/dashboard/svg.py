@@ -46,12 +46,11 @@ def ticks(highest: float, count: int = 4, whole: bool = False) -> list[float]:
     """Round numbers from 0 to at least ``highest``, about ``count`` steps. ``whole``: integers."""
     if highest <= 0:
         return [0.0, 1.0]
-    rough = highest / count
+    rough = max(highest / count, 1 if whole else 0)
     power = 10 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * 0.999)
-    if whole:
-        step = max(1, math.ceil(step))
-    return [i * step for i in range(math.ceil(highest / step - 1e-9) + 1)]
+    steps = [m * power for m in (1, 2, 2.5, 5, 10) if not whole or m * power == int(m * power)]
+    step = next(step for step in steps if step >= rough * 0.999)
+    return [i * step for i in range(max(1, math.ceil(highest / step - 1e-9)) + 1)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,144 @@
+"""The pages in a real Chromium: what is seen, what the policy says, where links lead."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from agentspec.dashboard.pages import request_url
+from agentspec.store.record import RequestRecord
+
+pytestmark = pytest.mark.browser
+
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert found, "no Chromium: apt-get install chromium"
+    expect.set_options(timeout=60_000)  # a machine shared with others
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(params=["light", "dark"])
+def page(request: pytest.FixtureRequest, browser: Browser, served: str) -> Iterator[Page]:
+    """A page whose console, when the test is over, holds no complaint of any kind."""
+    context = browser.new_context(base_url=served, color_scheme=request.param)
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(f"dialog: {dialog.message}"))
+    page.on("requestfailed", lambda failed: complaints.append(f"failed: {failed.url}"))
+    yield page
+    context.close()
+    assert complaints == []
+
+
+def test_the_rows_of_the_database_are_on_the_page(page: Page, records: list[RequestRecord]):
+    page.goto("/dashboard?range=24h")
+    rows = page.locator("table.requests tbody tr")
+    newest = sorted(records, key=lambda r: (r.ts_ms, r.id), reverse=True)[:20]
+    expect(rows).to_have_count(20)
+    for index, record in enumerate(newest):
+        cells = rows.nth(index).locator("td").all_inner_texts()
+        assert cells[1] == record.status
+        assert [cells[2], cells[4]] == [record.model, record.session_id]
+        assert cells[5:8] == [f"{n:,}" for n in (record.in_tok, record.cached_tok, record.out_tok)]
+    assert page.locator(".tile", has_text="Requests").locator(".value").inner_text() == str(
+        len(records)
+    )
+
+
+def test_the_sheet_applies_and_charts_have_a_size(page: Page):
+    """A policy that blocked the sheet would leave black bars and serif text."""
+    page.goto("/dashboard?range=24h")
+    card = page.locator(".card").first
+    assert card.evaluate("e => getComputedStyle(e).borderRadius") == "12px"
+    colors = {
+        page.locator(f".chart .{name}").first.evaluate("e => getComputedStyle(e).fill")
+        for name in ("c-ok", "c-failed", "c-out", "c-cached", "c-ttft", "c-e2e")
+    }
+    assert len(colors) == 6 and "rgb(0, 0, 0)" not in colors
+    for chart in page.locator(".chart").all():
+        box = chart.bounding_box()
+        assert box and box["width"] > 300 and box["height"] > 150
+
+
+def test_light_and_dark_follow_the_system(page: Page):
+    page.goto("/dashboard")
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    red, green, blue = page.evaluate(
+        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    )
+    assert (red + green + blue < 150) == dark
+
+
+@pytest.mark.parametrize("width", [360, 1440])
+@pytest.mark.parametrize("path", ["/dashboard?range=24h", "/dashboard/requests", "one"])
+def test_nothing_sticks_out_of_the_window(
+    page: Page, width: int, path: str, records: list[RequestRecord]
+):
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(request_url(records[-1]) if path == "one" else path)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_links_lead_where_they_say(page: Page, records: list[RequestRecord]):
+    newest = sorted(records, key=lambda r: (r.ts_ms, r.id), reverse=True)
+    page.goto("/dashboard?range=24h")
+    page.locator("table.requests tbody tr").nth(1).locator("a").first.click()
+    expect(page.locator("h1")).to_have_text(newest[1].id)
+    page.get_by_role("link", name=newest[1].session_id, exact=True).click()
+    same = [r for r in records if r.session_id == newest[1].session_id]
+    expect(page.locator("table.requests tbody tr")).to_have_count(len(same))
+    page.get_by_role("link", name="Overview").click()
+    page.get_by_role("link", name="1h", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/dashboard\?range=1h$"))
+
+
+def test_the_table_behind_a_chart_opens_by_keyboard(page: Page):
+    page.goto("/dashboard?range=24h")
+    figure = page.locator("figure").first
+    expect(figure.locator("table")).to_be_hidden()
+    figure.locator("summary").focus()
+    page.keyboard.press("Enter")
+    expect(figure.locator("table")).to_be_visible()
+
+
+def test_hostile_names_are_shown_and_not_run(page: Page, records: list[RequestRecord]):
+    hostile = records[-1]
+    page.goto("/dashboard")
+    expect(page.locator("table.requests tbody tr").first).to_contain_text(hostile.model)
+    page.locator("table.requests tbody tr").first.locator("a").first.click()
+    expect(page.locator("h1")).to_have_text(hostile.id)
+    expect(page.locator("pre")).to_contain_text(hostile.model.split('"')[0])
+    page.locator(".facts a").click()
+    expect(page.locator("table.requests tbody tr")).to_have_count(1)
+
+
+def test_screenshots_differ_by_content(page: Page, tmp_path: Path):
+    """The picture is not blank: the two ranges, of unequal data, do not look the same."""
+    page.goto("/dashboard?range=24h")
+    first = page.locator("figure").first.screenshot()
+    page.goto("/dashboard?range=30d")
+    assert page.locator("figure").first.screenshot() != first

@@ -125,6 +125,7 @@ def _close(sequence: Sequence, closing: Seq[int], token_bytes: TokenBytes) -> No
     """
     constraint = sequence.constraint
     assert constraint is not None
+    sequence.closed_out = True
     for token in closing:
         literal = constraint.in_grammar
         constraint.accept((token,))

@@ -61,6 +61,7 @@ class Output:
     text: new text, whole UTF-8 characters only, stop strings held back and cut.
     tokens: how many tokens were committed in this step.
     finish_reason: "stop", "length", "abort", "deadline" or "error"; None while running.
+    closed_out: the close-out guard ended it, so what it closed was cut (a call must not be run).
     report, cached_tokens, output_tokens: filled on the last output.
     """
 
@@ -70,6 +71,7 @@ class Output:
     infos: list[TokenInfo] = field(default_factory=list)
     finish_reason: str | None = None
     error: str | None = None
+    closed_out: bool = False
     report: SpecReport | None = None
     cached_tokens: int = 0
     output_tokens: int = 0

@@ -58,6 +58,7 @@ class Sequence:
     told: int = 0
     finish_reason: str | None = None
     error: str | None = None
+    closed_out: bool = False
 
     @classmethod
     def of(
@@ -157,6 +158,7 @@ class Sequence:
         output = Output(id=self.request.id, text=text, tokens=fresh, infos=infos)
         if self.retired:
             output.finish_reason, output.error = self.finish_reason, self.error
+            output.closed_out = self.closed_out
             output.cached_tokens = self.cached_tokens or 0
             output.output_tokens = self.output_tokens
         return output

@@ -115,7 +115,7 @@ class _Relaxer:
         while self.queue:
             target, closable = self.queue.popleft()
             found = pointer(self.root, target[1:])
-            definitions[self.names[target, closable]] = self.node(found, target, closable)
+            definitions[self.names[target, closable]] = self.node(found, target[1:], closable)
         if definitions:
             if not isinstance(document, dict):
                 return Relaxed(document, self.unchecked)

@@ -157,5 +157,7 @@ def test_the_outlines_backend_compiles_plain_tools_and_refuses_loudly(factories)
         except InvalidSchema as error:
             refused[name] = error.message
     assert refused.keys() == {"shell", "grep", "fetch", "tags"}
-    assert "cannot hold 'exclusiveMinimum'" in refused["shell"] and "'timeout_ms'" in refused["shell"]
+    assert (
+        "cannot hold 'exclusiveMinimum'" in refused["shell"] and "'timeout_ms'" in refused["shell"]
+    )
     assert "format 'uri'" in refused["fetch"]

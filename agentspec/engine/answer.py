@@ -44,9 +44,9 @@ class ChoiceReader:
     """Reads the outputs of one sequence.
 
     A call is held until it is complete, its arguments are checked, and something follows it or the
-    model stopped by itself. So a call that the token limit cut is dropped, even if the close-out
-    guard shut its JSON: a client would run it. White space around calls is no content. Log
-    probabilities are given for the content before the first call.
+    sequence ends. So a call that the token limit cut is dropped, also where the close-out guard shut
+    its JSON: a client would run half a command. Such an end is "length". White space around calls
+    is no content. Log probabilities are given for the content before the first call.
     """
 
     def __init__(self, turn: Turn):
@@ -124,16 +124,16 @@ class ChoiceReader:
         for event in self._reader.finish():
             self._event(event, piece)
         self.last = output
-        piece.finish_reason = output.finish_reason
-        if output.finish_reason == "stop":
-            self._give_call(piece)
-        elif self._held is not None:
+        complete = output.finish_reason == "stop" and not output.closed_out
+        piece.finish_reason = "stop" if complete else "length"
+        if output.closed_out and self._held is not None:
             self._held = None
             self.dropped += 1
+        self._give_call(piece)
         calls = bool(self.calls or piece.calls)
         if not calls:
             self._give_content(self._space, piece)
-        if output.finish_reason == "stop":
+        if complete:
             self._check(self.content + piece.content, calls)
             if calls and not self._reading.named:
                 piece.finish_reason = "tool_calls"

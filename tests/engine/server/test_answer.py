@@ -100,26 +100,38 @@ def test_a_named_choice_ends_with_stop():
     assert (len(names(choice)), choice.finish_reason) == (1, "stop")
 
 
+BOTH_CALLS = [("ls", {"path": "é<tool_call>"}), ("sum", {"xs": [1, 2]})]
+
+
 @given(cut=st.integers(1, len(BOTH) - 1))
 def test_a_torn_call_is_dropped_and_leaks_nothing(cut: int):
     response, _ = answered(says("Sure. " + BOTH[:cut], finish="length"), tools=TOOLS)
     choice = response.choices[0]
-    second = BOTH.index(', {"name": "sum"')
     assert choice.finish_reason == "length"
-    # The first call stands once the second has begun with its name; the last one never does.
-    assert names(choice) in ([], [("ls", {"path": "é<tool_call>"})])
-    if cut <= second:
-        assert names(choice) == []
+    ends = [BOTH.index(', {"name": "sum"'), BOTH.index("]</tool_call>", 60)]
+    whole = [call for call, end in zip(BOTH_CALLS, ends, strict=True) if end <= cut]
+    assert names(choice) == whole
     assert "tool_call" not in (choice.message.content or "") or cut < len(FORMAT.open)
     assert (choice.message.content or "").startswith("Sure.")
 
 
-def test_a_call_that_ended_exactly_with_the_limit_is_dropped():
-    """It may be the close-out guard that shut it; running half a command does harm."""
-    response, _ = answered(says(LS, finish="length"), tools=TOOLS)
+@pytest.mark.parametrize("pieces", [(LS,), tuple(LS), (LS, "")])
+def test_a_call_that_the_close_out_guard_shut_is_dropped(pieces):
+    """Its JSON is whole, but the model had not finished it; running half a command does harm."""
+    response, _ = answered(says(*pieces, closed_out=True), tools=TOOLS)
     assert names(response.choices[0]) == []
     assert response.choices[0].finish_reason == "length"
     assert response.agentspec and response.agentspec.tool_calls_dropped == 1
+
+
+def test_a_call_that_is_whole_at_the_limit_is_given():
+    choice = only(says(LS, finish="length"), tools=TOOLS)
+    assert ([name for name, _ in names(choice)], choice.finish_reason) == (["ls"], "length")
+
+
+def test_a_json_answer_that_was_shut_says_length():
+    choice = only(says('{"n": 1}', closed_out=True), response_format=JSON_N)
+    assert (choice.message.content, choice.finish_reason) == ('{"n": 1}', "length")
 
 
 def test_a_finished_call_before_a_torn_one_is_given():

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from agentspec.wire.errors import AgentspecError, InternalError, Overloaded
 
+from .followers import Followers
 from .request import GenerationRequest, Output
 from .stats import EngineStats
 
@@ -94,6 +95,7 @@ class EngineLoop:
     def __init__(self, engine: SteppedEngine, *, on_end: Callable[[Output], None] = _ignore):
         """on_end: hears the last output of every sequence, also of an aborted one."""
         self._engine = engine
+        self._followers = Followers(engine)
         self._on_end = on_end
         self.on_death: Callable[[BaseException], None] = _ignore
         self._jobs: deque[_Job] = deque()
@@ -122,7 +124,7 @@ class EngineLoop:
         self._break_all(Overloaded("The engine is shutting down."))
 
     async def submit(self, requests: Seq[GenerationRequest]) -> Subscription:
-        """Have the engine take all sequences of one request, or none of them.
+        """Have the engine take the sequences of one request, which share a prompt.
 
         Raises what ``Engine.add`` raises (``Overloaded``, ``InvalidRequest``).
         """
@@ -130,21 +132,17 @@ class EngineLoop:
         for request in requests:
             self._subscriptions[request.id] = subscription
         try:
-            await self.call(lambda: self._add_all(requests))
+            await self.call(lambda: self._followers.add(requests))
         except BaseException:
             self.abort(subscription)
             raise
         return subscription
 
-    def _add_all(self, requests: Seq[GenerationRequest]) -> None:
-        for request in requests:
-            self._engine.add(request)
-
     def abort(self, subscription: Subscription) -> None:
         """Give up what still runs of a request; its pages are free before the next step."""
         running = [id for id in subscription.ids if self._subscriptions.pop(id, None)]
         if running and self.alive:
-            self._post(_Job(lambda: [self._engine.abort(id) for id in running], None))
+            self._post(_Job(lambda: self._followers.abort(running), None))
 
     async def stats(self) -> EngineStats:
         """The engine's counts between two steps. Raises ``Overloaded`` when it has stopped."""
@@ -174,8 +172,10 @@ class EngineLoop:
             while self._wait_for_work():
                 while self._jobs:
                     self._do(self._jobs.popleft())
+                self._followers.add_due()
                 if self._engine.has_work():
                     outputs = self._engine.step()
+                    self._followers.release(outputs)
                     if outputs:
                         self._tell(self._deliver, outputs)
         except BaseException as error:
@@ -186,9 +186,12 @@ class EngineLoop:
     def _wait_for_work(self) -> bool:
         """Wait until there is a job or a step to do; False when the loop is closing."""
         with self._wake:
-            while not (self._closing or self._jobs or self._engine.has_work()):
+            while not (self._closing or self._jobs or self._has_work()):
                 self._wake.wait()
             return not self._closing
+
+    def _has_work(self) -> bool:
+        return self._engine.has_work() or self._followers.due
 
     def _do(self, job: _Job) -> None:
         """A refusal goes to whoever asked; an unexpected error does, too, and leaves nothing."""

@@ -207,11 +207,13 @@ async def test_one_failed_choice_ends_them_all(serve):
     gate = threading.Event()
 
     def script(request):
-        return says("", finish="error") if request.id.endswith("-1") else [gate, *says("x")]
+        if request.id.endswith("-1"):
+            return [gate, *says("", finish="error")]
+        return [*says("x", "y")[:1], gate, gate, gate, *says("y")]
 
     served = await serve(script)
     reading = asyncio.create_task(stream_lines(served.url, n=2))
-    while not served.engine.running:
+    while len(served.engine.running) < 2:
         await asyncio.sleep(0)
     gate.set()
     lines = await reading
@@ -222,7 +224,7 @@ async def test_one_failed_choice_ends_them_all(serve):
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_frees_its_sequences_within_a_step(serve, stream):
     gate = threading.Event()
-    served = await serve(lambda request: [gate, *says("never")])
+    served = await serve(lambda request: [*says("a", "b")[:1], gate, *says("never")])
     body = json.dumps({"model": MODEL, "messages": HI, "stream": stream, "n": 2}).encode()
     host, port = served.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))

@@ -61,20 +61,56 @@ async def test_outputs_come_in_order_until_the_end(start: Start):
     assert texts == ["a", "b", "c"]
 
 
-async def test_all_sequences_of_a_request_or_none(start: Start):
-    class Picky(ScriptedEngine):
-        def add(self, request: GenerationRequest) -> None:
-            if request.id == "2":
-                raise InvalidRequest("not this one")
-            super().add(request)
-
-    gate = threading.Event()
-    engine = Picky(lambda _: [gate, *says("x")])
+async def test_a_refused_request_leaves_nothing(start: Start):
+    engine = ScriptedEngine(lambda _: says("x"))
+    engine.refusal = InvalidRequest("not this one")
     loop = start(engine)
     with pytest.raises(InvalidRequest):
         await loop.submit([request("1"), request("2")])
-    assert await loop.call(lambda: dict(engine.running)) == {}
-    assert engine.aborted == ["1"]
+    engine.refusal = None
+    await loop.call(lambda: None)
+    assert (engine.added, engine.running) == ([], {})
+
+
+async def test_choices_wait_for_the_prompt_of_the_first(start: Start):
+    gate = threading.Event()
+    engine = ScriptedEngine(lambda _: [gate, *says("x", "y")])
+    loop = start(engine)
+    subscription = await loop.submit([request("1"), request("2"), request("3")])
+    await loop.call(lambda: None)
+    assert [r.id for r in engine.added] == ["1"]
+    gate.set()
+    ended = []
+    while not subscription.finished:
+        ended += [o.id for o in await subscription.take() if o.finish_reason]
+    assert sorted(ended) == ["1", "2", "3"]
+
+
+async def test_a_full_queue_only_delays_the_other_choices(start: Start):
+    class Narrow(ScriptedEngine):
+        def add(self, request: GenerationRequest) -> None:
+            if self.running:
+                raise Overloaded("one at a time")
+            super().add(request)
+
+    loop = start(Narrow(lambda _: says("x", "y")))
+    subscription = await loop.submit([request("1"), request("2"), request("3")])
+    texts: dict[str, str] = {}
+    while not subscription.finished:
+        for output in await subscription.take():
+            texts[output.id] = texts.get(output.id, "") + output.text
+    assert texts == {"1": "xy", "2": "xy", "3": "xy"}
+
+
+async def test_choices_that_wait_are_given_up_too(start: Start):
+    gate = threading.Event()
+    engine = ScriptedEngine(lambda _: [gate, *says("x")])
+    loop = start(engine)
+    subscription = await loop.submit([request("1"), request("2")])
+    loop.abort(subscription)
+    gate.set()
+    await loop.call(lambda: None)
+    assert ([r.id for r in engine.added], engine.running) == (["1"], {})
 
 
 async def test_an_unexpected_error_of_add_is_one_requests_error(start: Start):
@@ -136,6 +172,7 @@ async def test_a_failed_step_reaches_everyone_once(start: Start):
     loop.on_death = deaths.append
     first = await loop.submit([request("1"), request("2")])
     second = await loop.submit([request("3")])
+    await loop.call(lambda: None)
     gate.set()
     for subscription in (first, second):
         texts = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from agentspec.engine.constrain import ConstraintViolated
 from agentspec.engine.constrain_trigger import Marker
 from agentspec.engine.constrain_vocab import Vocab
+from agentspec.resources import data_dir
 
 from .conftest import EOS, IM_END, bits, tools_spec
 
 MARKER = b"<tool_call>"
+SAMPLES = sorted((data_dir("grammars") / "smollm2" / "samples").glob("*.txt"))
 TOOL = {"note": {"type": "object", "properties": {"text": {"type": "string"}}}}
 
 
@@ -148,3 +151,21 @@ def test_the_number_of_calls_is_bounded(small, factories, most, more_legal):
         session.accept([small.token_bytes.index(bytes([byte]))])
     assert session.allows(small.token_bytes.index(b",")) == more_legal
     assert session.allows(small.token_bytes.index(b"]"))
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_the_grammar_takes_exactly_the_samples_that_say_so(small, factories, sample):
+    """``in_grammar``: what the engine itself could have written, text first or not."""
+    expected = json.loads(sample.with_suffix(".json").read_text(encoding="utf-8"))
+    names = {call["name"] for call in expected["calls"]} | {"f"}
+    spec = tools_spec({name: {"type": "object"} for name in sorted(names)}, calls="may")
+    session = factories(canonical=False).compile(spec).session()
+    accepted = True
+    for byte in sample.read_bytes():
+        token = small.token_bytes.index(bytes([byte]))
+        accepted = session.allows(token)
+        if not accepted:
+            break
+        session.accept([token])
+    whole = accepted and session.may_stop
+    assert whole == (expected["in_grammar"] or sample.stem == "bad_torn_marker")

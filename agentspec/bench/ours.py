@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from .workloads import Case, Prompt, Run
 if TYPE_CHECKING:
     from agentspec.engine.core import Engine
     from agentspec.engine.request import GenerationRequest, Output
+    from agentspec.engine.tokenizer import Tokenizer
     from agentspec.engine.turn import Planner
 
 
@@ -48,13 +49,13 @@ class Ours:
         self,
         engine: Engine,
         planner: Planner,
-        encode_text: Callable[[str], list[int]],
+        tokenizer: Tokenizer,
         weights: Path,
     ):
         self.weights = weights
         self._engine = engine
         self._planner = planner
-        self._encode = encode_text
+        self._tokenizer = tokenizer
         self._prompts: dict[str, Prompt] = {}
         self._runs = 0
 
@@ -68,7 +69,7 @@ class Ours:
         if weights is not None:
             settings.weights = weights
         built = build(settings)
-        return cls(built.engine, built.planner, built.tokenizer.encode, built.weights)
+        return cls(built.engine, built.planner, built.tokenizer, built.weights)
 
     def variants(self, mode: str) -> tuple[str, ...]:
         return ("plain",) if mode == "plain" else ("+".join(self._planner.sources),)
@@ -132,6 +133,7 @@ class Ours:
             tok_s=count / decode_s if count and decode_s > 0 else None,
             prefill_tok_s=len(case.tokens) / (begin_s - start_s),
             accepted_length=1 + accepted / report.steps if report.steps else 1.0,
-            looped=looping(self._encode(text)),
+            looped=looping(self._tokenizer.encode(text)),
             text=text,
+            exact=report.exact,
         )

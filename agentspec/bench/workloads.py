@@ -47,7 +47,8 @@ class Run:
 
     tok_s: decode tokens a second, after the first token; None where fewer than two came.
     accepted_length: tokens a target pass, its bonus token included; 1.0 in plain decoding.
-    looped: its text ran into repetition; it counts for no figure.
+    looped: its text ran into repetition; it counts for no figure. exact: what the engine says of
+    itself; None where it says nothing.
     """
 
     case: str
@@ -58,6 +59,7 @@ class Run:
     accepted_length: float
     looped: bool = False
     text: str | None = None
+    exact: bool | None = None
 
 
 def _fill(message: dict[str, Any], text: str) -> dict[str, Any]:

@@ -7,8 +7,10 @@ import msgspec
 from .chat import Message, Tool
 
 
-class ModelCard(msgspec.Struct, omit_defaults=True):
-    """One entry of ``/v1/models``. The context length stands under the names that clients read."""
+class ModelCard(msgspec.Struct):
+    """One entry of ``/v1/models``. The context length stands under the names that clients read.
+
+    Defaults are written too: clients look at ``object``."""
 
     id: str
     created: int

@@ -145,6 +145,9 @@ def _settings(args: argparse.Namespace, *, engine: bool = False) -> Settings:
     """The settings that the arguments mean. ``--host`` and ``--port`` are the gateway's, or the
     engine's. Raises ``SettingsError``."""
     logging.basicConfig(level=args.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    if args.log_level == "info":
+        for talkative in ("alembic", "uvicorn.error"):
+            logging.getLogger(talkative).setLevel(logging.WARNING)
     if args.resolved:
         from agentspec.supervisor.installation import read_resolved
 
@@ -215,7 +218,9 @@ def _gateway_worker(args: argparse.Namespace) -> int:
 
     mounts = []
     if importlib.util.find_spec("agentspec.dashboard.app"):
-        mounts.append(importlib.import_module("agentspec.dashboard.app").router(settings))
+        mounts.append(
+            importlib.import_module("agentspec.dashboard.app").router(settings.database_url)
+        )
     run(settings, args.fd, mounts=mounts, metrics_dir=shared)
     return 0
 

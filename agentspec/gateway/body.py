@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 
 from starlette.types import Receive
 
 from agentspec.wire.errors import BodyTooLarge, InvalidRequest
+
+DRAIN_S = 1.0
 
 
 class ClientGone(Exception):
@@ -37,7 +41,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], limit_bytes: i
         piece, more = await _next_piece(receive)
         size += len(piece)
         if size > limit_bytes:
-            await _drain(receive, limit_bytes if more else 0)
+            await _drain(receive, 2 * limit_bytes - size if more else 0)
             raise _too_large(limit_bytes)
         pieces.append(piece)
     return b"".join(pieces)
@@ -52,10 +56,12 @@ async def _next_piece(receive: Receive) -> tuple[bytes, bool]:
 
 async def _drain(receive: Receive, budget_bytes: int) -> None:
     """Throw away a little more: a client that is still sending doesn't read the refusal."""
-    more = budget_bytes > 0
-    while more and budget_bytes > 0:
-        piece, more = await _next_piece(receive)
-        budget_bytes -= len(piece)
+    more = True
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DRAIN_S):
+            while more and budget_bytes > 0:
+                piece, more = await _next_piece(receive)
+                budget_bytes -= len(piece)
 
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:

@@ -38,7 +38,7 @@ def start(up: Upstream) -> StartGateway:
         names = [*SCRIPTS, *REFUSALS]
         used = settings or Settings(
             server=ServerSettings(**(server or {})),
-            backends={"up": BackendSettings(kind=kind, url=up.url, **(backend or {}))},
+            backends={"up": BackendSettings(**({"kind": kind, "url": up.url} | (backend or {})))},
             models={name: ModelSettings(backends=["up"]) for name in names},
         )
         journal = ListJournal()

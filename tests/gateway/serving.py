@@ -75,4 +75,4 @@ class Gateway:
     async def chat(self, model: str, *, stream: bool = False, **more: object) -> httpx.Response:
         """One request, its answer read to the end."""
         body = {"model": model, "messages": [{"role": "user", "content": "hi"}], "stream": stream}
-        return await self.http.post("/v1/chat/completions", json=body | more)
+        return await self.http.post(f"{self.url}/v1/chat/completions", json=body | more)

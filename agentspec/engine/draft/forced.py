@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import torch
 from torch import Tensor
 
 from agentspec.engine.walk import Walk
@@ -49,14 +48,17 @@ def constrain_draft(
 
 
 class _Draft:
-    """A proposal being read (``peek``, ``take``, ``force``) and the one being written."""
+    """A proposal being read (``peek``, ``take``, ``force``) and the one being written.
+
+    A forced span consumes as many drafted tokens as it writes, or ends the reading: so a drafted
+    token keeps its place.
+    """
 
     def __init__(self, proposal: Proposal):
         self._read = proposal
-        self._next = 0
+        self._end = len(proposal)
         self._tokens: list[int] = []
-        self._origin: list[int | None] = []
-        """Index in the proposal read, of each token written; None: forced."""
+        self._forced: list[bool] = []
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -67,38 +69,35 @@ class _Draft:
 
     def peek(self) -> int | None:
         """The next drafted token, or None at the end."""
-        return self._read.tokens[self._next] if self._next < len(self._read) else None
+        return self._read.tokens[len(self)] if len(self) < self._end else None
 
     def take(self) -> None:
-        self._tokens.append(self._read.tokens[self._next])
-        self._origin.append(self._next)
-        self._next += 1
+        self._tokens.append(self._read.tokens[len(self)])
+        self._forced.append(False)
 
     def force(self, span: list[int]) -> None:
+        drafted = self._read.tokens[len(self) : min(len(self) + len(span), self._end)]
+        if drafted != tuple(span[: len(drafted)]):
+            self._end = 0
         self._tokens.extend(span)
-        self._origin.extend([None] * len(span))
-        ahead = self._read.tokens[self._next : self._next + len(span)]
-        aligned = ahead == tuple(span[: len(ahead)])
-        self._next = self._next + len(ahead) if aligned else len(self._read)
+        self._forced.extend([True] * len(span))
 
     def result(self) -> Proposal:
-        read, origin = self._read, self._origin
-        if not any(at is None for at in origin):
-            return read if len(origin) == len(read) else read.cut(len(origin))
+        read, forced = self._read, self._forced
+        if not any(forced):
+            return read if len(self) == len(read) else read.cut(len(self))
         return Proposal(
             tuple(self._tokens),
-            tuple(FORCED if at is None else read.sources[at] for at in origin),
-            tuple(1.0 if at is None else read.confidence[at] for at in origin),
-            None if read.draft_probs is None else _scatter(read.draft_probs, origin),
+            tuple(FORCED if f else read.sources[i] for i, f in enumerate(forced)),
+            tuple(1.0 if f else read.confidence[i] for i, f in enumerate(forced)),
+            None if read.draft_probs is None else _without(read.draft_probs, forced),
         )
 
 
-def _scatter(draft_probs: Tensor, origin: list[int | None]) -> Tensor:
-    """Rows of ``draft_probs`` [K, V] in the order of ``origin``; zeros [V] for forced tokens."""
-    out = torch.zeros(
-        len(origin), draft_probs.shape[1], dtype=draft_probs.dtype, device=draft_probs.device
-    )
-    for i, at in enumerate(origin):
-        if at is not None:
-            out[i] = draft_probs[at]
+def _without(draft_probs: Tensor, forced: list[bool]) -> Tensor:
+    """[len(forced), V]: rows of ``draft_probs`` [K, V] in place, zeros for forced tokens."""
+    out = draft_probs.new_zeros(len(forced), draft_probs.shape[1])
+    for i, f in enumerate(forced):
+        if not f:
+            out[i] = draft_probs[i]
     return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentspec.engine.draft.base import EMPTY, DraftView, Proposal
+from agentspec.engine.draft.base import EMPTY, FORCED, DraftView, Proposal
 from agentspec.engine.draft.calibration import Calibration, Evidence
 from agentspec.engine.draft.memory import SessionStore
 from agentspec.engine.draft.suffix import SuffixDrafter
@@ -37,7 +37,7 @@ def test_the_longest_match_decides():
 
 
 def test_among_equal_contexts_the_most_frequent_then_the_latest():
-    drafter, view = _opened([5, 7, 5, 8, 5, 7, 6, 5], min_survival=0)
+    drafter, view = _opened([5, 7, 5, 7, 5, 8, 6, 5], min_survival=0)
     assert drafter.propose([view], [1])[0].tokens == (7,)
     drafter, view = _opened([5, 7, 5, 8, 6, 5], min_survival=0)
     assert drafter.propose([view], [1])[0].tokens == (8,)
@@ -182,12 +182,31 @@ def test_a_drafter_that_is_always_wrong_falls_silent():
 
 
 def test_only_tested_tokens_teach():
-    """Drafted tokens after the first wrong one, and forced ones, say nothing about the drafter."""
-    drafter, view = _opened([1, 2, 3, 4, 5, 1, 2], min_survival=0)
+    """Forced tokens in a draft's place say nothing about the drafter; its own do."""
+    text = [1, 2, 3, 4, 5, 1, 2]
+    drafter, view = _opened(text, min_survival=0)
+    assert drafter.propose([view], [3])[0].tokens == (3, 4, 5)
+    verified = Proposal((3, 4, 5), (FORCED, FORCED, "suffix"), (1.0, 1.0, 0.5))
+    view.tokens.extend([3, 4, 9])
+    drafter.commit(view, verified, 2, 3)
+
+    again, fresh = _view(2, text, session="again"), _opened(text, min_survival=0)
+    drafter.open(again)
+    taught = drafter.propose([again], [3])[0].confidence
+    before = fresh[0].propose([fresh[1]], [3])[0].confidence
+    assert taught[:2] == before[:2]
+    assert taught[2] < before[2]
+
+
+def test_tokens_after_a_rejection_teach_nothing():
+    text = [1, 2, 3, 4, 5, 6, 7, 1, 2]
+    drafter, view = _opened(text, min_survival=0)
     proposal = drafter.propose([view], [3])[0]
-    assert proposal.tokens == (3, 4, 5)
-    forced = Proposal((3, 4, 5), ("forced",) * 3, (1.0,) * 3)
-    view.tokens.extend([3, 4, 5])
-    drafter.commit(view, forced, 3, 3)
-    fresh, other = _opened(view.tokens, min_survival=0)
-    assert drafter.propose([view], [3]) == fresh.propose([other], [3])
+    view.tokens.extend([9, 4, 5])
+    drafter.commit(view, proposal, 0, 3)
+    again, fresh = _view(2, text, session="again"), _opened(text, min_survival=0)
+    drafter.open(again)
+    taught = drafter.propose([again], [4])[0].confidence
+    before = fresh[0].propose([fresh[1]], [4])[0].confidence
+    assert taught[0] < before[0]
+    assert taught[2:] == before[2:]

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from agentspec.engine.draft.base import EMPTY, FORCED, Proposal, Verdict
-from agentspec.engine.sampling import Entropy, NoTokenAllowed, SamplingParams
+from agentspec.engine.sampling import Entropy, NoTokenAllowed, Purpose, SamplingParams
 from agentspec.engine.verify import accept_probability, residual, verify
-from tests.engine.draft.toyworld import Grammar, World
+from tests.engine.draft.toyworld import Grammar, OneHot, World, decode
 
 NONE = Entropy.of(None)
 
@@ -154,3 +154,26 @@ def test_a_draft_from_the_target_itself_is_always_accepted():
     for key in range(50):
         entropy = Entropy(key, False)
         assert verify(world.view(), proposal, logits, [0, 1], entropy).accepted == 1
+
+
+class Witness(Entropy):
+    """Real randomness that notes what it is asked for."""
+
+    __slots__ = ("asked",)
+
+    def uniform(self, position: int, purpose: Purpose) -> float:
+        self.asked.append((position, purpose))
+        return super().uniform(position, purpose)
+
+
+def test_no_random_number_is_used_twice():
+    """A coin of its own for each drafted position, and one choice for the token after them."""
+    world = World(vocab=3)
+    for key in range(20):
+        entropy = Witness(key, False)
+        object.__setattr__(entropy, "asked", [])
+        decode(world, OneHot(3, length=3), entropy, 30)
+        assert len(entropy.asked) > 30
+        assert len(set(entropy.asked)) == len(entropy.asked)
+        chosen = [position for position, purpose in entropy.asked if purpose == Purpose.SAMPLE]
+        assert chosen == sorted(chosen) and chosen[0] >= len(world.prompt)

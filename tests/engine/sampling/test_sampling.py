@@ -94,6 +94,16 @@ def test_truncation_over_a_large_vocabulary():
         assert target_probs(scores, params).tolist() == pytest.approx(expected, abs=1e-12)
 
 
+def test_ties_fall_to_the_smaller_id():
+    scores = torch.tensor([0.0, 1.0, 0.0, 0.0, 1.0, 0.0])
+    for kept, tokens in ((1, [1]), (2, [1, 4]), (3, [0, 1, 4]), (4, [0, 1, 2, 4])):
+        probs = target_probs(scores, SamplingParams(top_k=kept))
+        assert probs.nonzero().flatten().tolist() == tokens
+    probs = target_probs(torch.zeros(10), SamplingParams(top_p=0.35))
+    assert probs.nonzero().flatten().tolist() == [0, 1, 2, 3]
+    assert best_token(scores) == 1
+
+
 @pytest.mark.parametrize("temperature", [1e-45, 1e-6, 1e6])
 def test_extreme_temperatures_stay_finite(temperature: float):
     probs = target_probs(torch.tensor([1.0, 90.0, -90.0]), SamplingParams(temperature=temperature))

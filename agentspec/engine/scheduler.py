@@ -27,6 +27,17 @@ def _rank(sequence: Sequence) -> tuple[int, int]:
     return sequence.rank
 
 
+def _serve(sequences: Iterable[Sequence], rows: int) -> list[Slot]:
+    """Slots with the pending rows of each in order, until ``rows`` are used up."""
+    slots = []
+    for sequence in sequences:
+        if rows == 0:
+            break
+        slots.append(Slot(sequence, min(sequence.pending, rows)))
+        rows -= slots[-1].rows
+    return slots
+
+
 class Scheduler:
     """The waiting queue, the running set and the row budget over one page pool."""
 
@@ -47,8 +58,12 @@ class Scheduler:
         insort(self.waiting, sequence, key=_rank)
 
     def candidate(self) -> Sequence | None:
-        """The first in rank of those that wait, if a running place is free."""
-        if self.waiting and len(self.running) < self._settings.max_sequences:
+        """The first in rank of those that wait, if a running place is free.
+
+        No more run than a pass has rows: else decoding would leave none to a prompt.
+        """
+        places = min(self._settings.max_sequences, self._settings.step_tokens)
+        if self.waiting and len(self.running) < places:
             return self.waiting[0]
         return None
 
@@ -84,28 +99,22 @@ class Scheduler:
         """The slots of the next step, and the sequences that were preempted for their pages."""
         self._step += 1
         slots, preempted = self._secure_pages(self._share_rows())
-        for slot in slots:
-            slot.sequence.last_served = self._step
         self._limit_drafts(slots)
         return slots, preempted
 
     def _share_rows(self) -> list[Slot]:
-        left = self._settings.step_tokens
-        slots = []
         alive = [s for s in self.running if not s.retired]
         decoding = [s for s in alive if not s.prefilling]
         prefilling = [s for s in alive if s.prefilling]
-        for sequence in sorted(decoding, key=lambda s: s.last_served):
-            if left:
-                slots.append(Slot(sequence, min(sequence.pending, left)))
-                left -= slots[-1].rows
+        # Forced spans can be as long as a pass: who is served first changes every step.
+        first = self._step % max(len(decoding), 1)
+        kept_for_prompts = min(len(prefilling), 1)
+        slots = _serve(
+            decoding[first:] + decoding[:first], self._settings.step_tokens - kept_for_prompts
+        )
+        left = self._settings.step_tokens - sum(slot.rows for slot in slots)
         wishes = sum(self._settings.max_draft_tokens for s in decoding if s.drafting)
-        left -= min(wishes, left // 2) if prefilling else 0
-        for sequence in prefilling:
-            if left:
-                slots.append(Slot(sequence, min(sequence.pending, left)))
-                left -= slots[-1].rows
-        return slots
+        return slots + _serve(prefilling, left - min(wishes, left // 2))
 
     def _secure_pages(self, slots: list[Slot]) -> tuple[list[Slot], list[Sequence]]:
         """Pages for every slot's rows, first in rank first; slots without room shrink or go."""
@@ -167,6 +176,6 @@ class Scheduler:
             assert queue == sorted(queue, key=_rank), "a queue is out of order"
         queued = [*self.waiting, *self.running]
         assert sorted(s.number for s in queued) == sorted(s.number for s in live), "queues differ"
-        assert all(not s.table.pages for s in self.waiting), "a waiting sequence owns pages"
+        assert all(not s.table.pages and not s.computed for s in self.waiting), "waits with pages"
         for sequence in self.running:
             sequence.check_integrity(self._pool.page_tokens)

@@ -52,7 +52,6 @@ class Sequence:
     computed: int = 0
     caught_up_at: int = 0
     cached_tokens: int | None = None
-    last_served: int = 0
     waiting_since_ns: int = 0
     queue_ns: int = 0
     told: int = 0

@@ -143,6 +143,52 @@ def test_a_long_prompt_does_not_hold_up_decoding():
     assert "long" not in world.told
 
 
+def test_forced_spans_of_one_do_not_starve_another():
+    world = World(step_tokens=2, max_sequences=2)
+    options = {"constraint": JSON_LIKE, "stop_ids": frozenset({EOS}), "max_tokens": 40}
+    world.add(make("a", prompt=[1], **options), make("b", prompt=[1], **options))
+    gaps = []
+    while not world.ended:
+        world.step()
+        gaps.append(abs(world.told["a"].tokens - world.told["b"].tokens))
+    assert len(gaps) > 6 and max(gaps) <= 8
+
+
+def test_no_more_sequences_run_than_a_pass_has_rows():
+    world = World(step_tokens=2, max_sequences=4)
+    world.add(*(make(f"r{i}", prompt=[i + 1]) for i in range(4)))
+    world.step()
+    assert (world.engine.stats().running, world.engine.stats().waiting) == (2, 2)
+
+
+def test_drafts_leave_rows_to_prompts():
+    world = World(step_tokens=6, max_draft_tokens=6)
+    world.add(make("drafts", prompt=[1], max_tokens=60, sources=("oracle",)))
+    world.step()
+    world.add(make("long", prompt=PROMPT, max_tokens=1))
+    for _ in range(6):
+        world.step()
+    assert world.ended == ["long"]
+
+
+def test_what_a_draft_computed_is_not_computed_again():
+    world = World()
+    report = world.run(make(sources=("oracle",)))["r"].report
+    drafted, accepted = report.totals()
+    # Every token but the last is a row once; so is every draft that was rejected.
+    assert sum(world.runner.rows) == len(PROMPT) + 15 + drafted - accepted
+    assert world.drafters[0].accepted == accepted
+
+
+def test_probabilities_of_forced_tokens_are_told_after_a_prefix_hit_too():
+    world = World(page_tokens=1)
+    options = {"constraint": JSON_LIKE, "stop_ids": frozenset({EOS})}
+    world.run(make("a", **options))
+    told = world.run(make("b", logprobs=2, **options))["b"]
+    assert told.cached_tokens == len(PROMPT) - 1
+    check_told(told, Reference(MODEL, make(logprobs=2, **options)).decode())
+
+
 def test_preemption_takes_the_lowest_and_newest():
     world = World(pages=10, page_tokens=4, max_sequences=3)
     world.run(

@@ -73,6 +73,15 @@ def test_a_drafter_that_fails_ends_its_sequence_only(fault: str):
     check_told(told["good"], Reference(MODEL, good).decode())
 
 
+def test_a_sequence_that_failed_costs_no_row():
+    world = World(FaultyDrafter())
+    world.run(make("bad", max_tokens=1), make("worse", sources=("faulty",), session="open"))
+    assert sum(world.runner.rows) == 12
+    assert world.told["worse"].error == "RuntimeError: open broke"
+    world.run(make("late", prompt=[1], sources=("faulty",), session="propose"))
+    assert sum(world.runner.rows) == 12
+
+
 class FaultySession(DfaSession):
     """Fails in the named method, once ``after`` tokens were accepted."""
 

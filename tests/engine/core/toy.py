@@ -238,6 +238,7 @@ class RecordingDrafter:
     def __init__(self, name: str):
         self.name = name
         self.seen: dict[int, int] = {}
+        self.accepted = 0
 
     def open(self, view: DraftView) -> None:
         assert view.sequence_id not in self.seen, "opened twice"
@@ -257,6 +258,7 @@ class RecordingDrafter:
         assert accepted <= min(committed, len(proposal))
         assert tuple(view.tokens[before : before + accepted]) == proposal.tokens[:accepted]
         self.seen[view.sequence_id] = len(view.tokens)
+        self.accepted += accepted
 
     def close(self, view: DraftView) -> None:
         del self.seen[view.sequence_id]

@@ -84,6 +84,7 @@ def scene(spans: list[tuple[int, int]], dtype: torch.dtype, seed: int, scatter: 
         [(3, 2)],
         [(7, 4)],
         [(4, 1), (0, 3), (8, 9), (15, 1)],
+        [(0, 33), (6, 35)],
     ),
 )
 def test_equals_a_naive_loop(

@@ -3,8 +3,9 @@
 Legend: T packed tokens, H query heads, J K/V heads, D head size, P pages of G tokens, C context of
 one span.
 
-The query heads that share a K/V head are folded into query rows (a lone row needs no mask, whatever
-its head): torch's ``enable_gqa`` copies the keys once per query head instead.
+Of a few rows, the query heads that share a K/V head are folded into query rows, so that keys are
+read once for all; of many rows each goes by itself, so that causal blocks can be left out. torch's
+own ``enable_gqa`` copies the keys once per query head instead.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from .layout import PagedLayout, PagedSpan
 from .reference import read_pages
+
+_FOLDED_ROWS = 32
 
 
 def paged_attention(
@@ -44,13 +47,32 @@ def _span(
     count, query_heads, size = query.shape
     key = read_pages(key_cache, span).to(query.dtype).transpose(0, 1)[None]
     value = read_pages(value_cache, span).to(query.dtype).transpose(0, 1)[None]
-    if count == 1:
-        folded = query.view(1, heads, query_heads // heads, size)
-        return F.scaled_dot_product_attention(folded, key, value, scale=scale).view(
-            1, query_heads, size
-        )
     grouped = query.view(count, heads, query_heads // heads, size)
-    mask = layout.mask(span, query.dtype) if span.start else None
+    if count <= _FOLDED_ROWS:
+        mask = None if count == 1 else layout.mask(span, query.dtype)
+        mixed = _folded(grouped, key, value, mask, scale)
+    else:
+        mask = layout.mask(span, query.dtype) if span.start else None
+        mixed = _by_head(grouped, key, value, mask, scale)
+    return mixed.reshape(count, query_heads, size)
+
+
+def _folded(
+    grouped: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    """[count, J, H/J, D], two [1, J, C, D], mask [count, C] -> [count, J, H/J, D]; one call."""
+    count, heads, group, size = grouped.shape
+    rows = grouped.permute(1, 2, 0, 3).reshape(1, heads, group * count, size)
+    if mask is not None:
+        mask = mask.repeat(group, 1)
+    mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scale)
+    return mixed.view(heads, group, count, size).permute(2, 0, 1, 3)
+
+
+def _by_head(
+    grouped: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    """[count, J, H/J, D], two [1, J, C, D], mask [count, C] or None (causal) -> as ``grouped``."""
     parts = [
         F.scaled_dot_product_attention(
             part.transpose(0, 1)[None],
@@ -62,4 +84,4 @@ def _span(
         )[0].transpose(0, 1)
         for part in grouped.unbind(2)
     ]
-    return torch.stack(parts, 2).view(count, query_heads, size)
+    return torch.stack(parts, 2)

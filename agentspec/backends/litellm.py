@@ -26,7 +26,7 @@ from agentspec.wire.service import ModelCard
 
 from .base import Turn
 from .foreign import decode, to_chunk, to_response
-from .verdict import credential_refused
+from .verdict import code_from_words, credential_refused
 
 _PASSED_FIELDS = frozenset(
     (
@@ -117,11 +117,11 @@ class LiteLLMBackend:
         status = getattr(error, "status_code", None)
         if status in (401, 403):
             return credential_refused(self.name, status)
-        code = "context_length_exceeded" if kind == "ContextWindowExceededError" else None
         message = getattr(error, "message", "") or str(error)
+        too_long = kind == "ContextWindowExceededError"
         return UpstreamFailed(
             message.removeprefix(f"litellm.{kind}: "),
-            code=code,
+            code="context_length_exceeded" if too_long else code_from_words(message),
             status=status if isinstance(status, int) else None,
         )
 

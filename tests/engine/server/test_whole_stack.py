@@ -15,17 +15,13 @@ import jsonschema
 import pytest
 import pytest_asyncio
 import torch
-import uvicorn
 
 from agentspec.engine.build import build_service
-from agentspec.engine.core import Engine
-from agentspec.engine.server import create_engine_app
-from agentspec.engine.service import EngineService
 from agentspec.settings import Settings, SettingsError
 from tests.engine.model import tiny, tiny_vocabulary
+from tests.engine.server.running import HI, serving
 
 MODEL = "tiny"
-HI: Any = [{"role": "user", "content": "the thing in the end"}]
 SCHEMA: Any = {
     "type": "object",
     "properties": {
@@ -64,53 +60,6 @@ def folder(tmp_path_factory) -> Path:
     return tiny.write_folder(path, shape, tiny.random_weights(shape), eos_token_id=2)
 
 
-class Server:
-    """A running server; ``engine`` is behind it."""
-
-    def __init__(self, service: EngineService, url: str):
-        self.service = service
-        self.url = url
-        engine = service.loop._engine
-        assert isinstance(engine, Engine)
-        self.engine = engine
-
-    async def ask(self, **fields: Any) -> dict[str, Any]:
-        body = {"model": MODEL, "messages": HI} | fields
-        async with (
-            aiohttp.ClientSession() as http,
-            http.post(f"{self.url}/v1/chat/completions", json=body) as answer,
-        ):
-            whole = await answer.json()
-            assert answer.status == 200, whole
-            return whole
-
-    async def text(self, **fields: Any) -> str:
-        return (await self.ask(**fields))["choices"][0]["message"]["content"]
-
-    async def stream(self, **fields: Any) -> dict[str, Any]:
-        """A stream's chunks put together as one choice, and its usage chunk."""
-        body = {"model": MODEL, "messages": HI, "stream": True, "agentspec": {}} | fields
-        choice: dict[str, Any] = {"content": "", "calls": [], "finish_reason": None}
-        async with (
-            aiohttp.ClientSession() as http,
-            http.post(f"{self.url}/v1/chat/completions", json=body) as answer,
-        ):
-            *events, done, rest = (await answer.text()).split("\n\n")
-        assert (done, rest) == ("data: [DONE]", "")
-        for event in events:
-            chunk = json.loads(event.removeprefix("data: "))
-            for part in chunk["choices"]:
-                choice["content"] += part["delta"].get("content") or ""
-                for call in part["delta"].get("tool_calls", []):
-                    if "id" in call:
-                        choice["calls"].append(call["function"]["name"])
-                    else:
-                        choice["calls"].append(call["function"]["arguments"])
-                choice["finish_reason"] = part["finish_reason"]
-            choice["usage"] = chunk.get("usage")
-        return choice
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(folder, tmp_path_factory):
     torch.set_num_threads(1)
@@ -119,15 +68,8 @@ async def server(folder, tmp_path_factory):
         patch.setattr("agentspec.engine.cost.user_cache_dir", lambda: cache)
         service = build_service(settings(folder))
         assert list(cache.rglob("*.json")), "the measured cost curve is kept"
-    config = uvicorn.Config(create_engine_app(service), port=0, log_level="critical", ws="none")
-    http = uvicorn.Server(config)
-    task = asyncio.create_task(http._serve())
-    while not http.started:
-        await asyncio.sleep(0.01)
-    port = http.servers[0].sockets[0].getsockname()[1]
-    yield Server(service, f"http://127.0.0.1:{port}")
-    http.should_exit = True
-    await task
+    async with serving(service, MODEL) as running:
+        yield running
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -185,7 +127,8 @@ async def test_no_limit_tears_a_call(server):
     fields = {"tools": [TOOL], "tool_choice": "required", "seed": 5, "parallel_tool_calls": False}
     full = await server.ask(max_tokens=400, **fields)
     (complete,) = full["choices"][0]["message"]["tool_calls"]
-    for limit in range(2, full["usage"]["completion_tokens"] + 2, 7):
+    tokens = full["usage"]["completion_tokens"]
+    for limit in (2, 9, tokens // 2, tokens - 20, tokens - 9, tokens - 1, tokens, tokens + 1):
         whole = await server.ask(max_tokens=limit, **fields)
         (choice,) = whole["choices"]
         assert whole["usage"]["completion_tokens"] <= limit

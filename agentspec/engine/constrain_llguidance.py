@@ -99,7 +99,7 @@ class LLGuidanceBackend:
         # Else llguidance's own masks hold nothing but the canonical token at forced positions.
         self._prologue = "" if canonical else '%llguidance {"no_forcing": true}\n'
         self._options = _FLEXIBLE if flexible else _CANONICAL
-        self._close = not flexible
+        self._flexible = flexible
         self._tokenizer = llguidance.LLTokenizer(
             hf_tokenizer_json, n_vocab=vocab.size, eos_token=sorted(vocab.eos_ids)
         )
@@ -139,7 +139,7 @@ class LLGuidanceBackend:
         """The least relaxed version that llguidance takes."""
         reason = ""
         for level in LEVELS:
-            relaxed = relax(schema, level, close=self._close)
+            relaxed = relax(schema, level, canonical=not self._flexible)
             if not productive(relaxed.document):
                 reason = "no finite value can satisfy it"
                 break

@@ -89,7 +89,11 @@ class Automaton:
 
     def _whole_words(self, text: bytes) -> bytes:
         """``text`` without its last pre-token, which later text may extend."""
-        spelled = text.decode("utf-8", "ignore")
+        try:
+            spelled = text.decode()
+        except UnicodeDecodeError as error:
+            # A torn last character is cut off; a torn first one leaves nothing to encode.
+            spelled = text[: error.start].decode()
         splitter = self._tokenizer.pre_tokenizer
         if splitter is None:
             return b""

@@ -48,7 +48,7 @@ def _finite(schema: Any, finite: set[str]) -> bool:
         properties = schema.get("properties", {})
         return all(_finite(properties.get(key), finite) for key in schema.get("required", ()))
     if (kinds == "array" or kinds == ["array"]) and schema.get("minItems", 0) > 0:
-        prefix = schema.get("prefixItems", ())[: schema["minItems"]]
+        prefix = schema.get("prefixItems", ())[: int(schema["minItems"])]
         rest = schema["minItems"] > len(prefix) and isinstance(schema.get("items"), dict)
         return all(_finite(sub, finite) for sub in prefix) and (
             not rest or _finite(schema["items"], finite)

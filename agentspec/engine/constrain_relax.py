@@ -12,6 +12,8 @@ and says nothing of others is closed, but only where no other schema judges the 
 
 from __future__ import annotations
 
+import json
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -61,6 +63,7 @@ _OPENING = frozenset({*_COMBINE, *_NEVER, "$ref", "additionalProperties", "patte
     "contains",
     "unevaluatedItems",
 }
+_ESCAPED = re.compile(r"\\u00[01]")
 _OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 
@@ -95,22 +98,25 @@ class Relaxed:
     unchecked: list[str] = field(default_factory=list)
 
 
-def relax(schema: Any, level: Level = LEVELS[0], *, close: bool = True) -> Relaxed:
-    """The engine's version of ``schema``. ``close``: close objects that list their properties."""
-    return _Relaxer(schema, level).run(close)
+def relax(schema: Any, level: Level = LEVELS[0], *, canonical: bool = True) -> Relaxed:
+    """The engine's version of ``schema``.
+
+    canonical: the generated sub-language: closed objects, and no text that needs a unicode escape.
+    """
+    return _Relaxer(schema, level, canonical).run()
 
 
 class _Relaxer:
-    def __init__(self, root: Any, level: Level):
-        self.root, self.level = root, level
+    def __init__(self, root: Any, level: Level, canonical: bool):
+        self.root, self.level, self.canonical = root, level, canonical
         self.unchecked: list[str] = []
         self.names: dict[tuple[str, bool], str] = {}
         self.queue: deque[tuple[str, bool]] = deque()
         draft = root.get("$schema", "") if isinstance(root, dict) else ""
         self.ref_alone = isinstance(draft, str) and any(old in draft for old in _OLD_DRAFTS)
 
-    def run(self, close: bool) -> Relaxed:
-        document = self.node(self.root, "", close)
+    def run(self) -> Relaxed:
+        document = self.node(self.root, "", self.canonical)
         definitions = {}
         while self.queue:
             target, closable = self.queue.popleft()
@@ -159,12 +165,29 @@ class _Relaxer:
                 self.give_up(path, key)
             elif key in _KEPT:
                 out[key] = value
+        self.listed(node, path, out)
         self.numbers(node, path, out)
         self.strings(node, path, out)
         self.arrays(node, path, out, closable)
         self.objects(node, path, out, closable)
         self.combined(node, path, out, closable)
         return out
+
+    def listed(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
+        """enum and const without the values that canonical text cannot spell.
+
+        llguidance writes them without their control characters when it may not escape those.
+        """
+        for key in ("enum", "const") if self.canonical else ():
+            values = node.get("enum", []) if key == "enum" else [node.get("const")]
+            kept = [v for v in values if not _ESCAPED.search(json.dumps(v, ensure_ascii=False))]
+            if key not in node or len(kept) == len(values):
+                continue
+            if kept:
+                out[key] = kept
+            else:
+                del out[key]
+                self.give_up(path, key)
 
     @staticmethod
     def harmless(node: dict[str, Any], key: str) -> bool:

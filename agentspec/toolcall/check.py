@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from jsonschema import Draft202012Validator, validators
@@ -86,6 +87,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+@lru_cache(maxsize=16)
 def _linear(base: Any) -> Any:
     """A validator class whose keywords search with RE2 instead of a backtracking engine."""
     own = {

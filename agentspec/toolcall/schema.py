@@ -51,7 +51,8 @@ _COUNTS = frozenset(
         "minProperties",
     }
 )
-_NUMBERS = frozenset({"maximum", "minimum", "multipleOf"})
+_EXCLUSIVE = frozenset({"exclusiveMaximum", "exclusiveMinimum"})
+_NUMBERS = _EXCLUSIVE | {"maximum", "minimum", "multipleOf"}
 _STRINGS = frozenset({"$ref", "$id", "$anchor", "$schema", "format", "pattern", "$dynamicRef"})
 
 
@@ -83,6 +84,8 @@ class _Walk:
     def __init__(self, root: Any, param: str, what: str, code: str | None):
         self.root, self.param, self.what, self.code = root, param, what, code
         self.nodes = 0
+        draft = root.get("$schema") if isinstance(root, dict) else None
+        self.old = isinstance(draft, str) and ("draft-03" in draft or "draft-04" in draft)
 
     def fail(self, path: tuple[str, ...], reason: str) -> NoReturn:
         context = "(" + ", ".join(map(repr, path)) + ("," if len(path) == 1 else "") + ")"
@@ -123,6 +126,8 @@ class _Walk:
 
     def keywords(self, node: dict[str, Any], path: tuple[str, ...]) -> None:
         for key, value in node.items():
+            if key in _EXCLUSIVE and self.old and isinstance(value, bool):
+                continue
             if check := _CHECKS.get(key):
                 reason = check(value)
                 if reason:
@@ -173,7 +178,8 @@ def _type(value: Any) -> str | None:
 
 
 def _count(value: Any) -> str | None:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = number and (isinstance(value, int) or value.is_integer())
     return None if whole and value >= 0 else "is not a non-negative integer"
 
 

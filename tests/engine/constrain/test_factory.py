@@ -6,8 +6,11 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from agentspec.engine.constrain_relax import LEVELS, relax
+from agentspec.toolcall.check import ValueChecker
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.toolcall.format import load_format
 from agentspec.toolcall.schema import validate_schema
@@ -15,6 +18,8 @@ from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
 from .conftest import answer_spec, tools_spec
 from .schemas import AGENT_TOOLS
+
+BACKENDS = ("llguidance", "outlines")
 
 
 def accepts(small, compiled: Any, text: str) -> bool:
@@ -239,3 +244,54 @@ def test_each_level_gives_up_more():
     last = relax(schema, LEVELS[-1])
     assert last.document == {"allOf": [{"anyOf": [{"type": "string"}]}]}
     assert "/additionalProperties" in last.unchecked
+
+
+_COUNT = st.sampled_from([0, 1, 2.0, 5, 10**30, 1e300, -1])
+_NUMBER = st.sampled_from([0, -1.5, 3, 1e300, 10**40, 0.001, True])
+_KEY = st.sampled_from(["a", "b", "$ref", "type", 'q"'])
+_ANY = st.sampled_from([None, True, 0, 1.5, "a", "\x07é", [], [1], {}, {"a": {"b": 1}}])
+
+
+def _schemas(inner: st.SearchStrategy) -> st.SearchStrategy:
+    """Keywords with values mostly of their kind, siblings at random."""
+    fields = {
+        "type": st.sampled_from(["object", "array", "string", "integer", ["null", "object"], "x"]),
+        **dict.fromkeys(("properties", "patternProperties", "$defs"), st.dictionaries(_KEY, inner)),
+        **dict.fromkeys(("minItems", "maxItems", "minLength", "minProperties"), _COUNT),
+        **dict.fromkeys(("minimum", "exclusiveMaximum", "multipleOf"), _NUMBER),
+        **dict.fromkeys(("anyOf", "allOf", "oneOf", "prefixItems"), st.lists(inner, max_size=3)),
+        **dict.fromkeys(("additionalProperties", "items", "not", "contains", "if", "then"), inner),
+        "required": st.lists(_KEY, max_size=2),
+        "enum": st.lists(_ANY, max_size=3),
+        "const": _ANY,
+        "pattern": st.sampled_from(["a", "^a|b$", "[", "^.{3}$", "\\d+", "a{0,900}"]),
+        "format": st.sampled_from(["date", "uuid", "uri", "email", "iban"]),
+        "$ref": st.sampled_from(["#", "#/$defs/a", "#/properties/a", "x", "#/anyOf/0"]),
+        "$id": st.sampled_from(["http://a/b", "c", "#d"]),
+        "uniqueItems": st.booleans(),
+    }
+    pairs = [st.tuples(st.just(key), values) for key, values in fields.items()]
+    return st.lists(st.one_of(pairs), max_size=4).map(dict)
+
+
+_SCHEMAS = st.recursive(st.sampled_from([True, {}, {"type": "null"}]), _schemas, max_leaves=8)
+
+
+@settings(max_examples=250, suppress_health_check=(HealthCheck.function_scoped_fixture,))
+@given(_SCHEMAS, st.sampled_from(BACKENDS))
+@example({"enum": ["\x07a", "b"]}, "llguidance")
+@example({"const": "\x07"}, "llguidance")
+def test_any_schema_compiles_or_is_refused(small, factories, schema, backend):
+    """Nothing but ``InvalidSchema`` leaves the room, whatever JSON is sent as a schema."""
+    try:
+        validate_schema(schema, "response_format", "response_format 'r'")
+        compiled = factories(backend=backend).compile(answer_spec(schema))
+    except InvalidSchema:
+        return
+    session = compiled.session()
+    assert small.allowed(session)
+    closing = session.closing(120)
+    if closing is not None:
+        session.accept(closing)
+        wrong = ValueChecker(schema).check(small.decode(closing).decode())
+        assert wrong is None or compiled.unchecked, (schema, closing, wrong)

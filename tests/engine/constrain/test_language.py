@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
@@ -121,6 +121,7 @@ def test_llguidance_walks_stay_inside_the_schema(small, factories, schema, seed)
 
 @settings(max_examples=60, suppress_health_check=(HealthCheck.function_scoped_fixture,))
 @given(schema=SCHEMAS, seed=st.integers(0, 999))
+@example(schema={"type": "object", "properties": {"a": {}, "é": {}}}, seed=0)
 def test_outlines_walks_stay_inside_the_schema(small, factories, schema, seed):
     try:
         compiled = factories(backend="outlines").compile(answer_spec(schema))

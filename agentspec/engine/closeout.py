@@ -24,8 +24,10 @@ class CloseOut:
         self._check_at = max(WINDOW_TOKENS, max_tokens // 2)
         self._closing: list[int] | None = None
 
-    def check(self, constraint: Constraint, remaining: int) -> list[int] | None:
-        """Call after each accepted token (and once before the first), not yet committed.
+    def check(
+        self, constraint: Constraint, remaining: int, token: int | None = None
+    ) -> list[int] | None:
+        """Call after each accepted ``token`` (and once before the first), not yet committed.
 
         remaining: output tokens left after it. None: go on. A list: the token must be rolled back
         and these tokens, which close the text, be committed in its place; it is empty where nothing
@@ -34,8 +36,15 @@ class CloseOut:
         if remaining > self._check_at:
             self._closing = None
             return None
-        before, self._closing = self._closing, constraint.closing(remaining)
-        if self._closing is None:
-            return before
-        self._check_at = max(WINDOW_TOKENS, 2 * len(self._closing), remaining // 2)
-        return None
+        before = self._closing
+        if before and before[0] == token:
+            self._closing = before[1:]  # a search takes milliseconds; forced tokens need none
+            return None
+        # With room to spare the first way that is found will do; a search that must prove that
+        # nothing fits is the costly one.
+        closing = constraint.closing(remaining + WINDOW_TOKENS)
+        if closing is not None:
+            self._check_at = max(WINDOW_TOKENS, 2 * len(closing), remaining // 2)
+        fits = closing is not None and len(closing) <= remaining
+        self._closing = closing if fits else None
+        return None if fits else before

@@ -93,7 +93,7 @@ def _take(sequence: Sequence, token: int, token_bytes: TokenBytes, *, forced: bo
         assert sequence.close_out is not None
         literal = constraint.in_grammar
         constraint.accept((token,))
-        closing = sequence.close_out.check(constraint, sequence.remaining - 1)
+        closing = sequence.close_out.check(constraint, sequence.remaining - 1, token)
         if closing is not None:
             constraint.rollback(1)
             _close(sequence, closing, token_bytes)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentspec.engine.cost import CostCurve
+from agentspec.engine.draft import names
 from agentspec.engine.request import GenerationRequest
-from agentspec.engine.sampling import SamplingParams
+from agentspec.engine.sampling import Entropy, SamplingParams, target_probs
 from tests.engine.core.reference import Reference
-from tests.engine.core.toy import EOS, FLAT, JSON_LIKE, TOOL_LIKE, VOCAB
+from tests.engine.core.toy import EOS, FLAT, JSON_LIKE, TOOL_LIKE, VOCAB, Dfa
 from tests.engine.core.world import MODEL, PROMPT, World, check_told, make
 
 torch.set_num_threads(1)
@@ -38,7 +40,10 @@ REQUESTS = st.builds(
     stop=st.sampled_from([(), (b"ab",), (b"ca", b"}{"), (b"\xa9",)]),
     stop_ids=st.sampled_from([frozenset(), frozenset({EOS})]),
     constraint=st.sampled_from([None, None, JSON_LIKE, TOOL_LIKE]),
-    sources=st.sampled_from([(), ("oracle",), ("echo",), ("dense",), ("echo", "oracle")]),
+    sources=st.sampled_from(
+        [(), ("oracle",), ("echo",), ("dense",), ("echo", "oracle"), *((name,) for name in names())]
+    ),
+    session=st.sampled_from([None, "session"]),
     cache_scope=st.sampled_from(["", "", "other"]),
     priority=st.sampled_from([0, 0, 1]),
     logprobs=st.sampled_from([None, None, 0, 2]),
@@ -67,7 +72,7 @@ def smallest_pool(requests: list[GenerationRequest], page_tokens: int) -> int:
     return max(-(-(len(r.prompt) + r.max_tokens) // page_tokens) for r in requests)
 
 
-@settings(max_examples=120)
+@settings(max_examples=150)
 @given(
     requests=st.lists(REQUESTS.map(with_stop_ids), min_size=1, max_size=6),
     events=EVENTS,
@@ -233,3 +238,71 @@ def test_unseeded_sampling_differs_but_is_legal():
     texts = Counter(World().run(request)["r"].text for _ in range(8))
     assert len(texts) > 1
     assert all(text[0] == "{" and text[-1] == "}" and text.count("{") == 1 for text in texts)
+
+
+@pytest.mark.parametrize("constraint", [None, JSON_LIKE])
+@pytest.mark.parametrize("curve", [FLAT, STEEP])
+def test_rejection_sampling_keeps_the_distribution(constraint, curve, monkeypatch):
+    """Dense drafts, cut by the cost curve: the first two free tokens are distributed as plain ones.
+
+    The keys of the randomness are fixed, so this test has one outcome.
+    """
+    keys = iter(range(10**6))
+    monkeypatch.setattr(Entropy, "of", lambda seed: Entropy(next(keys), seeded=False))
+    runs, params = 800, SamplingParams(temperature=1.2)
+    options = {"sampling": params, "constraint": constraint, "sources": ("dense",), "logprobs": 0}
+    if constraint:  # beyond reach of the close-out guard
+        options |= {"stop_ids": frozenset({EOS}), "max_tokens": 12}
+    else:
+        options |= {"max_tokens": 4}
+    world = World(curve=curve, max_sequences=16, max_waiting=runs)
+    tokens: dict[str, list[int]] = {f"r{i}": [] for i in range(runs)}
+    world.add(*(make(id, prompt=[3], **options) for id in tokens))
+    while world.engine.has_work():
+        for output in world.engine.step():
+            tokens[output.id] += [info.token for info in output.infos]
+    skip = 3 if constraint else 0  # the forced start
+    seen = Counter(tuple(ids[skip : skip + 2]) for ids in tokens.values())
+    start = [3, *next(iter(tokens.values()))[:skip]]
+    pairs = exact_pairs(start, constraint, params)
+    assert chi_square_excess(seen, pairs, runs) < 4.0
+    assert chi_square_excess(of_first(seen), of_first(pairs), runs) < 4.0
+
+
+def of_first(pairs: dict) -> Counter:
+    """Counts or probabilities of pairs, summed over the second token."""
+    total: Counter = Counter()
+    for (first, _), value in pairs.items():
+        total[first] += value
+    return total
+
+
+def exact_pairs(start: list[int], dfa: Dfa | None, params: SamplingParams) -> dict:
+    """P(the two tokens after ``start``), by enumeration."""
+
+    def next_probs(tokens: list[int], state: str) -> list[float]:
+        allowed = None
+        if dfa:
+            allowed = torch.tensor([token in dfa.options(state) for token in range(VOCAB)])
+        return target_probs(MODEL.logits(tokens), params, allowed).tolist()
+
+    state = "value" if dfa else ""
+    pairs = {}
+    for first, p in enumerate(next_probs(start, state)):
+        if p > 0:
+            after = dfa.options(state)[first] if dfa else ""
+            for second, q in enumerate(next_probs([*start, first], after)):
+                pairs[first, second] = p * q
+    return pairs
+
+
+def chi_square_excess(seen: Counter, probs: dict, runs: int) -> float:
+    """Chi-square over cells of at least 5 expected (the rest is one cell), in deviations of it."""
+    assert all(probs[cell] > 0 for cell in seen)
+    cells = [(seen[cell], runs * p) for cell, p in probs.items() if runs * p >= 5]
+    rest = (runs - sum(c[0] for c in cells), runs - sum(c[1] for c in cells))
+    if rest[1] > 5:
+        cells.append(rest)
+    chi_square = sum((count - expected) ** 2 / expected for count, expected in cells)
+    freedom = len(cells) - 1
+    return (chi_square - freedom) / (2 * freedom) ** 0.5

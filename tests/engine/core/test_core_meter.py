@@ -103,7 +103,7 @@ class Script:
         self.asked: list[int] = []
 
     def closing(self, limit: int) -> list[int] | None:
-        self.asked.append(limit)
+        self.asked.append(limit - WINDOW_TOKENS)
         return [0] * self.length if self.length <= limit else None
 
 
@@ -128,6 +128,15 @@ def test_a_token_that_opens_too_much_is_taken_back():
     assert guard.check(script, 20) is None  # type: ignore[arg-type]
     script.length = 30
     assert guard.check(script, 19) == [0, 0, 0]  # type: ignore[arg-type]
+
+
+def test_along_the_closing_nothing_is_searched():
+    script, guard = Script(), CloseOut(20)
+    for remaining in (20, 19, 18, 17):
+        assert guard.check(script, remaining, 0) is None  # type: ignore[arg-type]
+    assert script.asked == [20]
+    assert guard.check(script, 16, 0) is None  # type: ignore[arg-type]
+    assert script.asked == [20, 16]
 
 
 def test_a_text_that_never_could_be_closed_goes_on():

@@ -16,7 +16,7 @@ from agentspec.engine.batch import Forward, Span
 from agentspec.engine.constrain import ConstraintViolated
 from agentspec.engine.core import Engine
 from agentspec.engine.cost import CostCurve
-from agentspec.engine.draft.base import DraftView, Proposal
+from agentspec.engine.draft.base import Drafter, DraftView, Proposal
 from agentspec.settings import EngineSettings
 
 EOS, A, B, C, OPEN, CLOSE, COMMA, DEEP, UNDEEP, HIGH, LOW, AB = range(12)
@@ -312,9 +312,11 @@ class DenseDrafter(RecordingDrafter):
     """Draws from a distribution of its own that ignores the grammar, and says so."""
 
     def one(self, view: DraftView, limit: int) -> Proposal:
-        generator = torch.Generator().manual_seed(len(view.tokens) * 31 + view.tokens[-1])
-        probs = torch.rand(limit, VOCAB, generator=generator) + 0.05
+        at = len(view.tokens)
+        generator = torch.Generator().manual_seed(at)
+        probs = torch.rand(limit, VOCAB, generator=generator) ** 4 + 0.01
         probs /= probs.sum(dim=1, keepdim=True)
+        generator.manual_seed((view.sequence_id << 20) + at)
         tokens = torch.multinomial(probs, 1, generator=generator).flatten().tolist()
         return Proposal(tuple(tokens), (self.name,) * limit, (0.4,) * limit, probs)
 
@@ -338,7 +340,7 @@ FLAT = CostCurve((1, 1024), (1.0, 1.0))
 
 
 def make_engine(
-    runner: ToyRunner, drafters: Seq[RecordingDrafter] = (), *, curve: CostCurve = FLAT, **settings
+    runner: ToyRunner, drafters: Seq[Drafter] = (), *, curve: CostCurve = FLAT, **settings
 ) -> Engine:
     defaults = {"context_tokens": 200, "max_draft_tokens": 5, "step_tokens": 64}
     return Engine(

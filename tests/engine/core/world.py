@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentspec.engine.draft import create, names
 from agentspec.engine.request import GenerationRequest, TokenInfo
 from agentspec.engine.sampling import SamplingParams
 from agentspec.wire.extension import BusyTime, SpecReport
@@ -55,7 +56,8 @@ class World:
             DenseDrafter("dense"),
             *more_drafters,
         ]
-        self.engine = make_engine(self.runner, self.drafters, **options)
+        real = [create(name) for name in names()]
+        self.engine = make_engine(self.runner, [*self.drafters, *real], **options)
         self.told: dict[str, Told] = {}
         self.ended: list[str] = []
 

@@ -49,7 +49,7 @@ if [ "$only" != llamacpp ]; then
   echo "peers: transformers $transformers"
   # shellcheck disable=SC2086  # several arguments may stand in TORCH_ARGS
   pip install -qq ${TORCH_ARGS:-} "torch==$torch"
-  pip install -qq "transformers==$transformers" gguf
+  pip install -qq "transformers==$transformers" gguf accelerate
 fi
 
 {

@@ -1,5 +1,5 @@
 """Measuring programs behind ``agentspec bench``; peers run beside us, in the same run.
 
-Read next: ``cli.py`` (what there is), ``engines.py`` (decode speed), ``gateway.py`` (added latency),
-``tools.py``, ``replay.py`` and ``kill.py`` (right answers), ``report.py`` (what every file holds).
+Read next: ``cli.py`` (what there is), ``engines.py`` (decode speed), ``gateway.py`` (latency it
+adds), ``tools.py``, ``replay.py``, ``kill.py`` (right answers), ``report.py`` (every file's head).
 """

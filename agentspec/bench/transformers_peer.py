@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 from .processes import ProcessFailed
 from .stats import looping
@@ -33,23 +35,37 @@ class Transformers:
         """Measure the cases. Raises ``ProcessFailed`` when the worker ends early."""
         assert concurrency == 1
         command = [str(self.python), str(WORKER), str(self.weights), str(self.threads)]
-        with subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-3, text=True) as worker:
+        with (
+            TemporaryFile("w+") as log,
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            ) as worker,
+        ):
             assert worker.stdin and worker.stdout
             try:
                 for case in cases:
                     lookup = 0 if variant == "plain" else LOOKUP_TOKENS
                     ask = {"tokens": case.tokens, "max_tokens": case.max_tokens, "lookup": lookup}
-                    worker.stdin.write(json.dumps(ask) + "\n")
-                    worker.stdin.flush()
-                    line = worker.stdout.readline()
-                    if not line:
-                        raise ProcessFailed(f"{WORKER.name} ended early under {self.python}")
-                    yield _read(case, json.loads(line))
+                    yield _read(case, _exchange(worker.stdin, worker.stdout, ask, log))
             finally:
                 worker.kill()
 
 
-def _read(case: Case, answer: dict) -> Run:
+def _exchange(to: IO[str], back: IO[str], ask: dict[str, Any], log: IO[str]) -> dict[str, Any]:
+    """One line there, one line back. Raises ``ProcessFailed`` with the worker's words."""
+    try:
+        to.write(json.dumps(ask) + "\n")
+        to.flush()
+        line = back.readline()
+    except BrokenPipeError:
+        line = ""
+    if not line:
+        log.seek(0)
+        raise ProcessFailed(f"{WORKER.name} ended early: {log.read()[-500:].strip()}")
+    return json.loads(line)
+
+
+def _read(case: Case, answer: dict[str, Any]) -> Run:
     times, tokens = answer["times_s"], answer["tokens"]
     count = len(tokens)
     decode_s = times[-1] - times[0]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agentspec.bench import cli, engines, llamacpp, report, transformers_peer
+from agentspec.bench.processes import ProcessFailed
 from agentspec.bench.workloads import BenchError, Case, Run
 
 CASE = Case("c", "code", (1, 2, 3, 4), 64)
@@ -124,3 +126,10 @@ def test_documents_say_where_they_come_from(tmp_path: Path):
 def test_table():
     text = report.table([{"a": 1.234, "b": None}, {"a": "long word", "b": 2}], ["a", "b"])
     assert text == "a          b\n1.23       -\nlong word  2\n"
+
+
+def test_a_worker_that_dies_says_why(tmp_path: Path):
+    """The peers' interpreter without transformers: its own words are in the error."""
+    peer = transformers_peer.Transformers(Path(sys.executable), tmp_path / "no.gguf", 1)
+    with pytest.raises(ProcessFailed, match="No module named 'transformers'"):
+        list(peer.runs([CASE], "plain", 1))

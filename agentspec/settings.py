@@ -47,6 +47,9 @@ class EngineSettings(_Section):
     weights: a GGUF file or a safetensors folder; None: the embedded model.
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
         "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
+    rope_scale: above 1.0, a window of that many times the model's positions, which costs quality
+        (``bench quality`` shows how much); ``context_tokens`` may then be as large.
+        rope_scaling: how positions are stretched.
     kv_tokens: size of the K/V pool; step_tokens: most rows of one forward pass (chunked prefill).
     draft_sources: draft sources that may be used, in order of preference.
     """
@@ -59,6 +62,8 @@ class EngineSettings(_Section):
     dtype: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
     threads: int = 0
     context_tokens: Positive = DEFAULT_CONTEXT_TOKENS
+    rope_scale: Annotated[float, Meta(ge=1.0, le=64.0)] = 1.0
+    rope_scaling: Literal["ntk", "linear"] = "ntk"
     kv_tokens: Positive = 24576
     page_tokens: Positive = 16
     max_sequences: Positive = 16

@@ -19,6 +19,7 @@ from agentspec.resources import user_cache_dir
 from agentspec.settings import EngineSettings
 
 from .batch import Forward, Span
+from .model.config import Stretch
 from .model.errors import UnsupportedModel
 from .model.int8_llama import Int8Llama
 from .model.threads import default_threads
@@ -71,7 +72,8 @@ class ExactRunner:
         isa: None picks the widest instruction set. Raises ``Unavailable`` where the library can't
         be built, ``UnsupportedModel`` or ``WeightsError`` where the model can't run on it.
         """
-        checkpoint = open_checkpoint(path)
+        stretch = Stretch(settings.rope_scale, settings.rope_scaling)
+        checkpoint = open_checkpoint(path, stretch)
         if checkpoint.config.architecture != "llama":
             raise UnsupportedModel(
                 f"the int8 kernels run llama, not '{checkpoint.config.architecture}'"

@@ -18,6 +18,7 @@ from agentspec.settings import EngineSettings
 
 from .batch import Forward, Span
 from .model import Model, load_model
+from .model.config import Stretch
 from .model.layers import KvCache
 from .model.threads import default_threads
 
@@ -82,7 +83,8 @@ class Runner:
         """
         torch.set_num_threads(settings.threads or default_threads())
         dtype = _DTYPES[settings.dtype]
-        model = load_model(path, dtype=dtype, device=device, taps=taps)
+        stretch = Stretch(settings.rope_scale, settings.rope_scaling)
+        model = load_model(path, dtype=dtype, device=device, taps=taps, stretch=stretch)
         return cls(
             model,
             page_tokens=settings.page_tokens,

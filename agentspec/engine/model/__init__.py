@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .config import UNSTRETCHED, Stretch
 from .errors import UnsupportedModel
 
 if TYPE_CHECKING:
@@ -59,15 +60,16 @@ def load_model(
     device: torch.device | str = "cpu",
     taps: Sequence[int] = (),
     context_tokens: int | None = None,
+    stretch: Stretch = UNSTRETCHED,
 ) -> Model:
     """The model of a GGUF file or a safetensors folder, weights in ``dtype`` on ``device``.
 
-    taps: decoder layers whose outputs become features. context_tokens: None, or fewer positions
-    than the model was trained for. Raises ``UnsupportedModel`` or ``WeightsError``.
+    taps: decoder layers whose outputs become features. stretch: a longer window. context_tokens:
+    None, or fewer positions than the window. Raises ``UnsupportedModel`` or ``WeightsError``.
     """
     from .weights import open_checkpoint
 
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, stretch)
     cls = architecture(checkpoint.config.architecture)
     model = cls(
         checkpoint.config, dtype=dtype, device=device, taps=taps, context_tokens=context_tokens

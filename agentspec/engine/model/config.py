@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 from .errors import UnsupportedModel
+
+
+class Stretch(NamedTuple):
+    """A window of ``factor`` (at least 1) times the positions, without training: quality falls.
+
+    linear: positions are divided by the factor (Chen et al., arXiv 2306.15595). ntk: the base grows
+    so that the slowest pair of a head turns as far over the longer window as it did before, and the
+    fast ones stay nearly as they were ("NTK-aware"; Peng et al., arXiv 2309.00071, section 3.1).
+    """
+
+    factor: float = 1.0
+    way: Literal["linear", "ntk"] = "ntk"
+
+
+UNSTRETCHED = Stretch()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +29,9 @@ class ModelConfig:
     """Everything a forward pass needs to know beside the weights.
 
     architecture: a name of the registry (``agentspec.engine.model.ARCHITECTURES``).
-    vocab: rows of the embedding, padding included. context_tokens: positions it was trained for.
-    tied: lm_head is the embedding.
+    vocab: rows of the embedding, padding included. context_tokens: positions it was trained for
+    (or stretched to).
+    tied: lm_head is the embedding. position_scale: positions are divided by it before they turn.
     """
 
     architecture: str
@@ -30,12 +46,23 @@ class ModelConfig:
     rope_theta: float
     norm_eps: float
     tied: bool
+    position_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
             raise UnsupportedModel(
                 f"{self.heads} attention heads cannot share {self.kv_heads} K/V heads evenly"
             )
+
+    def stretched(self, stretch: Stretch) -> ModelConfig:
+        """This shape with a longer window."""
+        factor = stretch.factor
+        assert factor >= 1.0
+        longer = replace(self, context_tokens=int(self.context_tokens * factor))
+        if stretch.way == "linear":
+            return replace(longer, position_scale=self.position_scale * factor)
+        exponent = self.head_dim / (self.head_dim - 2)
+        return replace(longer, rope_theta=self.rope_theta * factor**exponent)
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:

@@ -177,7 +177,7 @@ def _check(config: ModelConfig) -> None:
 def _angles(config: ModelConfig, positions: int) -> tuple[npt.NDArray, npt.NDArray]:
     """cos and sin, [positions, D/2] float32 from float64 angles."""
     half = np.arange(0, config.head_dim, 2) / config.head_dim
-    angles = np.outer(np.arange(positions), config.rope_theta**-half)
+    angles = np.outer(np.arange(positions) / config.position_scale, config.rope_theta**-half)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 

@@ -49,7 +49,13 @@ class Llama:
             else awaiting(config.vocab, config.hidden, dtype=dtype, device=device)
         )
         positions = context_tokens or config.context_tokens
-        cos, sin = rope_table(positions, config.head_dim, config.rope_theta, device=device)
+        cos, sin = rope_table(
+            positions,
+            config.head_dim,
+            config.rope_theta,
+            scale=config.position_scale,
+            device=device,
+        )
         angles = torch.promote_types(dtype, torch.float32)
         self._cos, self._sin = cos.to(angles), sin.to(angles)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from .config import UNSTRETCHED, Stretch
 from .errors import WeightsError
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ class Checkpoint(Protocol):
         ...
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path, stretch: Stretch = UNSTRETCHED) -> Checkpoint:
     """A GGUF file or a folder of safetensors. Raises ``WeightsError`` or ``UnsupportedModel``."""
     if path.is_dir():
-        from .safetensors_folder import SafetensorsCheckpoint
-
-        return SafetensorsCheckpoint(path)
-    from .gguf_file import GgufCheckpoint
-
-    return GgufCheckpoint(path)
+        from .safetensors_folder import SafetensorsCheckpoint as Kind
+    else:
+        from .gguf_file import GgufCheckpoint as Kind
+    checkpoint = Kind(path)
+    checkpoint.config = checkpoint.config.stretched(stretch)
+    return checkpoint
 
 
 def awaiting(*shape: int, dtype: torch.dtype, device: torch.device | str) -> Tensor:

@@ -12,17 +12,21 @@ from torch import Tensor
 
 
 def rope_table(
-    positions: int, head_dim: int, theta: float, *, device: torch.device | str = "cpu"
+    positions: int,
+    head_dim: int,
+    theta: float,
+    *,
+    scale: float = 1.0,
+    device: torch.device | str = "cpu",
 ) -> tuple[Tensor, Tensor]:
-    """cos and sin, each [C, D/2] float64, of the angles of positions 0 .. C-1.
+    """cos and sin, each [C, D/2] float64, of the angles of positions 0 .. C-1, over ``scale``.
 
     float64 on purpose: in float32 the angle of position 8,000 is off by 5e-4.
     """
     assert head_dim % 2 == 0
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim
-    angles = torch.outer(
-        torch.arange(positions, dtype=torch.float64, device=device), theta**-exponents
-    )
+    places = torch.arange(positions, dtype=torch.float64, device=device) / scale
+    angles = torch.outer(places, theta**-exponents)
     return angles.cos(), angles.sin()
 
 

@@ -18,7 +18,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama whose every size is a different number, and a multiple of 32 where Q4_1 needs it."""
+    """A Llama whose every size is a different number, and a multiple of 32 where Q4_1 needs it.
+
+    slower: the dense pass divides positions by it; no file says so.
+    """
 
     layers: int = 3
     hidden: int = 64
@@ -29,6 +32,7 @@ class Shape:
     vocab: int = 80
     context: int = 96
     theta: float = 5000.0
+    slower: float = 1.0
     eps: float = 1e-5
     tied: bool = True
 
@@ -81,7 +85,7 @@ def dense(
             parts = (weight @ row).split(shape.head_dim)
             assert len(parts) == count
             if turn:
-                by = torch.polar(torch.ones(half).double(), position * speeds)
+                by = torch.polar(torch.ones(half).double(), position / shape.slower * speeds)
                 turned = [torch.complex(p[:half], p[half:]) * by for p in parts]
                 parts = [torch.cat((z.real, z.imag)) for z in turned]
             rows.append(parts)

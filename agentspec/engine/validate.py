@@ -83,13 +83,16 @@ def _top_k(value: int | None, vocab_size: int) -> int:
 
 
 def _logit_bias(bias: dict[str, float], vocab_size: int) -> dict[int, float]:
+    """Ids beyond the vocabulary name no token here (clients know another tokenizer): no effect."""
     out: dict[int, float] = {}
     for key, value in bias.items():
         param = f"logit_bias.{key}"
         digits = key.isascii() and key.isdigit() and len(key) <= 9
-        if not digits or int(key) >= vocab_size:
-            raise refuse(param, f"expected a token id below {vocab_size}")
-        out[int(key)] = _between(param, value, -100.0, 100.0, 0.0)
+        if not digits:
+            raise refuse(param, "expected a token id")
+        amount = _between(param, value, -100.0, 100.0, 0.0)
+        if int(key) < vocab_size:
+            out[int(key)] = amount
     return out
 
 

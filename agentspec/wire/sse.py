@@ -18,6 +18,11 @@ def event(value: Any) -> bytes:
     return b"data: " + encode(value) + b"\n\n"
 
 
+def named_event(name: str, value: Any) -> bytes:
+    """One event with its name in an ``event:`` line too, as Responses and Messages send them."""
+    return b"event: " + name.encode() + b"\ndata: " + encode(value) + b"\n\n"
+
+
 def error_event(error: AgentspecError) -> bytes:
     """The error chunk that ends a broken stream (no ``[DONE]`` follows it)."""
     return event(openai_body(error))

@@ -1,0 +1,59 @@
+"""Errors as Anthropic spells them: its own types, its own status for an overload, its own words.
+
+Claude Code starts its compaction on the words "prompt is too long"; the SDK resends a threaded
+request without its thread where ``details.error_code`` says so (both recorded from the clients).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .errors import AgentspecError, InvalidRequest, http_status
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+_OVERLOADED = 529
+_NUMBER = re.compile(r"\d+")
+
+
+class ThreadUnsupported(InvalidRequest):
+    """``thread`` asks the server to remember the conversation. The client has it: it resends."""
+
+    code = "thread_unsupported_request"
+
+    def __init__(self) -> None:
+        super().__init__("Message threads are not supported here.", param="thread")
+
+
+def anthropic_status(error: AgentspecError) -> int:
+    status = http_status(error)
+    return _OVERLOADED if status == 503 else status
+
+
+def anthropic_body(error: AgentspecError, request_id: str = "") -> dict[str, Any]:
+    """``{"type": "error", "error": {...}}``; the same object is an error event in a stream."""
+    status = http_status(error)
+    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    told: dict[str, Any] = {"type": kind, "message": _words(error)}
+    if isinstance(error, ThreadUnsupported):
+        told["details"] = {"error_code": error.code, "unsupported": ["thread"]}
+    return {"type": "error", "error": told, "request_id": request_id or None}
+
+
+def _words(error: AgentspecError) -> str:
+    if error.code != "context_length_exceeded":
+        return error.message
+    numbers = [int(text) for text in _NUMBER.findall(error.message)]
+    distinct = list(dict.fromkeys(number for number in numbers if number))[:2]
+    if len(distinct) < 2:
+        return f"prompt is too long: {error.message}"
+    return f"prompt is too long: {max(distinct)} tokens > {min(distinct)} maximum"

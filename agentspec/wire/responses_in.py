@@ -1,0 +1,231 @@
+"""A Responses request -> a chat request, and what must be remembered for the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from .canonical import Conversation, content_of, image_part, text_part
+from .chat import (
+    ChatRequest,
+    ContentPart,
+    FunctionCall,
+    JsonSchemaFormat,
+    Message,
+    ResponseFormat,
+    ToolCall,
+    encode,
+)
+from .errors import InvalidRequest
+from .fields import decode, kind_of, missing
+from .names import flat
+from .opaque import unseal
+from .responses import (
+    CallItem,
+    CompactionItem,
+    MessageItem,
+    OutputItem,
+    Part,
+    ReasoningItem,
+    ReferenceItem,
+    ResponsesRequest,
+    TextFormat,
+    ToolsItem,
+)
+from .responses_tools import INPUT, ToolSet
+
+SUMMARY = "Summary of the conversation so far:\n\n"
+_ROLES = frozenset({"system", "developer", "user", "assistant"})
+_MESSAGE = msgspec.json.Decoder(MessageItem)
+_CALL = msgspec.json.Decoder(CallItem)
+_OUTPUT = msgspec.json.Decoder(OutputItem)
+_REASONING = msgspec.json.Decoder(ReasoningItem)
+_COMPACTION = msgspec.json.Decoder(CompactionItem)
+_REFERENCE = msgspec.json.Decoder(ReferenceItem)
+_TOOLS = msgspec.json.Decoder(ToolsItem)
+
+
+@dataclass(slots=True)
+class Translated:
+    """The chat request, and the tools by which its answer is read.
+
+    extras: fields for backends that agentspec doesn't read.
+    context: the conversation without the instructions, as a later turn may refer to it.
+    """
+
+    request: ChatRequest
+    tools: ToolSet
+    extras: dict[str, Any] = field(default_factory=dict)
+    context: list[Message] = field(default_factory=list)
+
+
+Lookup = Callable[[str], bytes | None]
+
+
+def translate(
+    asked: ResponsesRequest,
+    *,
+    earlier: list[Message] | None = None,
+    item: Lookup = lambda _: None,
+) -> Translated:
+    """The chat request that says the same.
+
+    earlier: the conversation that ``previous_response_id`` stands for; item: the JSON of the item
+    that a reference names. Raises ``InvalidRequest`` naming the field.
+    """
+    reader = _Reader(item)
+    reader.conversation.messages += earlier or []
+    reader.read_input(asked.input)
+    reader.tools.add(asked.tools or [], "tools")
+    context = reader.conversation.finish()
+    choice = reader.tools.choose(asked.tool_choice)
+    request = ChatRequest(
+        model=asked.model,
+        messages=_instructions(asked.instructions) + context,
+        stream=asked.stream,
+        max_completion_tokens=asked.max_output_tokens,
+        temperature=asked.temperature,
+        top_p=asked.top_p,
+        seed=asked.seed,
+        tools=reader.tools.tools or None,
+        tool_choice=choice,
+        parallel_tool_calls=asked.parallel_tool_calls if reader.tools.tools else None,
+        response_format=_format(asked.text.format if asked.text else None),
+        user=asked.user,
+        prompt_cache_key=asked.prompt_cache_key,
+        agentspec=asked.agentspec,
+    )
+    if not request.messages:
+        raise missing("input")
+    extras = {
+        "reasoning_effort": asked.reasoning.effort if asked.reasoning else None,
+        "verbosity": asked.text.verbosity if asked.text else None,
+        "service_tier": asked.service_tier,
+    }
+    return Translated(request, reader.tools, extras, context)
+
+
+class _Reader:
+    def __init__(self, item: Lookup):
+        self.conversation = Conversation()
+        self.tools = ToolSet()
+        self._item = item
+
+    def read_input(self, given: str | list[msgspec.Raw] | None) -> None:
+        if isinstance(given, str):
+            self.conversation.say("user", given)
+            return
+        for index, raw in enumerate(given or ()):
+            self.read(raw, f"input[{index}]")
+
+    def read(self, raw: msgspec.Raw | bytes, where: str, *, referred: bool = False) -> None:
+        """One input item. Kinds that aren't known are left out."""
+        kind = kind_of(msgspec.Raw(raw), where)
+        if kind.type in (None, "message"):
+            self._message(decode(_MESSAGE, raw, where), where)
+        elif kind.type in ("function_call", "custom_tool_call"):
+            self._call(decode(_CALL, raw, where), custom=kind.type == "custom_tool_call")
+        elif kind.type in ("function_call_output", "custom_tool_call_output"):
+            result = decode(_OUTPUT, raw, where)
+            texts, images = _split(result.output or "", f"{where}.output")
+            self.conversation.result(result.call_id, "".join(texts), images)
+        elif kind.type == "reasoning":
+            self._reasoning(decode(_REASONING, raw, where))
+        elif kind.type in ("compaction", "compaction_summary"):
+            summary = unseal(decode(_COMPACTION, raw, where).encrypted_content)
+            if summary:
+                self.conversation.say("user", SUMMARY + summary)
+        elif kind.type == "additional_tools":
+            self.tools.add(decode(_TOOLS, raw, where).tools, f"{where}.tools")
+        elif kind.type == "item_reference" and not referred:
+            self._reference(decode(_REFERENCE, raw, where).id, where)
+
+    def _reference(self, name: str, where: str) -> None:
+        found = self._item(name)
+        if found is None:
+            raise InvalidRequest(
+                f"Item with id '{name}' not found. Items are kept for a limited time, and not at "
+                "all when 'store' is false: send the whole item instead.",
+                param=where,
+                code="item_not_found",
+            )
+        self.read(found, where, referred=True)
+
+    def _message(self, message: MessageItem, where: str) -> None:
+        if message.role not in _ROLES:
+            raise InvalidRequest(
+                f"Invalid value: '{message.role[:64]}'. Supported values are: 'assistant', "
+                "'developer', 'system', and 'user'.",
+                param=f"{where}.role",
+                code="invalid_value",
+            )
+        content = message.content or ""
+        if not isinstance(content, str):
+            content = content_of(_parts(content, f"{where}.content"))
+        if message.role == "assistant":
+            self.conversation.answer(content)
+        else:
+            self.conversation.say(message.role, content)
+
+    def _call(self, call: CallItem, *, custom: bool) -> None:
+        arguments = call.arguments or "{}"
+        if custom:
+            arguments = encode({INPUT: call.input or ""}).decode()
+        name = flat(call.name, call.namespace)
+        self.conversation.answer(call=ToolCall(FunctionCall(name, arguments), id=call.call_id))
+
+    def _reasoning(self, item: ReasoningItem) -> None:
+        text = unseal(item.encrypted_content)
+        if text is None:
+            told = item.content or item.summary or []
+            text = "\n\n".join(part.text for part in told)
+        self.conversation.think(text)
+
+
+def _parts(parts: list[Part], where: str) -> list[ContentPart]:
+    made: list[ContentPart] = []
+    for index, part in enumerate(parts):
+        if part.type == "input_image":
+            url = part.image_url
+            made.append(image_part(url.get("url", "") if isinstance(url, dict) else url or ""))
+        elif part.text is not None or part.refusal is not None:
+            made.append(text_part(part.text if part.text is not None else part.refusal or ""))
+        else:
+            raise InvalidRequest(
+                f"Invalid value for '{where}[{index}]': '{part.type[:64]}' is not supported here.",
+                param=f"{where}[{index}]",
+                code="unsupported_content",
+            )
+    return made
+
+
+def _split(output: str | list[Part], where: str) -> tuple[list[str], list[ContentPart]]:
+    """(texts, pictures) of a tool's result."""
+    if isinstance(output, str):
+        return [output], []
+    made = _parts(output, where)
+    texts = [part.text or "" for part in made if part.type == "text"]
+    return texts, [part for part in made if part.type != "text"]
+
+
+def _instructions(given: str | list[msgspec.Raw] | None) -> list[Message]:
+    if isinstance(given, str):
+        return [Message("system", given)] if given else []
+    reader = _Reader(lambda _: None)
+    for index, raw in enumerate(given or ()):
+        reader.read(raw, f"instructions[{index}]")
+    return reader.conversation.finish()
+
+
+def _format(wanted: TextFormat | None) -> ResponseFormat | None:
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type != "json_schema":
+        return ResponseFormat(wanted.type)
+    schema = JsonSchemaFormat(
+        wanted.name or "response", wanted.schema, wanted.description, wanted.strict
+    )
+    return ResponseFormat("json_schema", schema)

@@ -1,0 +1,114 @@
+"""The tools of a Responses request as functions of a chat request, and the way back by name.
+
+Namespaces are flattened. A custom tool becomes a function with one string, ``input``, whose
+``pattern`` is its grammar: our engine then generates nothing else. Tools that only a vendor's own
+servers could run are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from .chat import FunctionDef, Tool
+from .errors import InvalidRequest
+from .fields import decode, kind_of
+from .lark import GrammarError, to_pattern
+from .names import ToolName, ToolNames, flat
+from .responses import CustomTool, FunctionTool, GrammarFormat, NamespaceTool
+
+INPUT = "input"
+_FUNCTION = msgspec.json.Decoder(FunctionTool)
+_CUSTOM = msgspec.json.Decoder(CustomTool)
+_NAMESPACE = msgspec.json.Decoder(NamespaceTool)
+
+
+@dataclass(slots=True)
+class ToolSet:
+    """tools: what the model is offered; names: what the client calls them."""
+
+    tools: list[Tool] = field(default_factory=list)
+    names: ToolNames = field(default_factory=ToolNames)
+
+    def add(self, raws: list[msgspec.Raw], where: str, namespace: str | None = None) -> None:
+        """Take the tools of one list, which lies at ``where``. A name that comes twice counts once.
+
+        Raises ``InvalidRequest`` naming the field of a tool that cannot be offered.
+        """
+        for index, raw in enumerate(raws):
+            at = f"{where}[{index}]"
+            kind = kind_of(raw, at).type
+            if kind == "function":
+                tool = decode(_FUNCTION, raw, at)
+                definition = FunctionDef("", tool.description, tool.parameters, tool.strict)
+                self._offer(ToolName(tool.name, namespace), definition)
+            elif kind == "custom":
+                tool = decode(_CUSTOM, raw, at)
+                definition = FunctionDef("", tool.description, _parameters(tool.format, at))
+                self._offer(ToolName(tool.name, namespace, custom=True), definition)
+            elif kind == "namespace" and namespace is None:
+                inner = decode(_NAMESPACE, raw, at)
+                self.add(inner.tools, f"{at}.tools", inner.name)
+
+    def _offer(self, tool: ToolName, definition: FunctionDef) -> None:
+        name = self.names.add(tool)
+        if name is not None:
+            definition.name = name
+            self.tools.append(Tool(definition))
+
+    def choose(self, choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
+        """The ``tool_choice`` of the chat request; tools that it rules out are dropped here."""
+        if not self.tools:
+            return None
+        if isinstance(choice, str) or choice is None:
+            return choice
+        kind = choice.get("type")
+        if kind == "allowed_tools":
+            allowed = {_flat_of(entry) for entry in choice.get("tools") or ()}
+            self.tools = [tool for tool in self.tools if tool.function.name in allowed]
+            return choice.get("mode") or "auto" if self.tools else None
+        if kind in ("function", "custom"):
+            return {"type": "function", "function": {"name": _flat_of(choice)}}
+        return "auto"
+
+
+def _flat_of(entry: Any) -> str:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        return ""
+    namespace = entry.get("namespace")
+    return flat(entry["name"], namespace if isinstance(namespace, str) else None)
+
+
+def _parameters(wanted: GrammarFormat | None, where: str) -> dict[str, Any]:
+    """The schema of a custom tool's arguments."""
+    text: dict[str, Any] = {"type": "string"}
+    if wanted is not None and wanted.type == "grammar":
+        text["pattern"] = _pattern(wanted, f"{where}.format")
+    return {
+        "type": "object",
+        "properties": {INPUT: text},
+        "required": [INPUT],
+        "additionalProperties": False,
+    }
+
+
+def _pattern(wanted: GrammarFormat, where: str) -> str:
+    definition = wanted.definition or ""
+    if wanted.syntax == "regex":
+        return f"^(?:{definition})$"
+    if wanted.syntax != "lark":
+        raise InvalidRequest(
+            f"Invalid value: '{wanted.syntax}'. Supported values are: 'lark' and 'regex'.",
+            param=f"{where}.syntax",
+            code="invalid_value",
+        )
+    try:
+        return f"^(?:{to_pattern(definition)})$"
+    except GrammarError as error:
+        raise InvalidRequest(
+            f"This grammar cannot be enforced here: {error}.",
+            param=f"{where}.definition",
+            code="unsupported_grammar",
+        ) from None

@@ -18,8 +18,8 @@ class Constraint(Protocol):
     def masks(self, draft: Seq[int], rows: Tensor) -> int:
         """Fill ``rows`` [len(draft)+1, W] int32: row k allows what may follow draft[:k].
 
-        Returns the legal prefix length L of ``draft``; rows beyond L are unspecified and must not be
-        sampled from. State is unchanged. Every filled row allows at least one token or a stop.
+        Returns the legal prefix length L of ``draft``; rows beyond L are unspecified and must not
+        be sampled from. State is unchanged. Every filled row allows at least one token or a stop.
         The EOS bits of a row are set exactly where the text may end.
         """
         ...
@@ -33,7 +33,7 @@ class Constraint(Protocol):
         ...
 
     def forced(self, limit: int) -> list[int]:
-        """Canonical tokens of the span that is forced now (law 2), at most ``limit``; state unchanged."""
+        """Canonical tokens of the span forced now (law 2), at most ``limit``; state unchanged."""
         ...
 
     def accept(self, tokens: Seq[int]) -> None:
@@ -77,4 +77,4 @@ class CompiledConstraint(Protocol):
 
 
 class ConstraintViolated(RuntimeError):
-    """A token that the grammar forbids was about to be committed: an engine bug, never swallowed."""
+    """A forbidden token was about to be committed: a bug of the engine, never swallowed."""

@@ -22,11 +22,16 @@ from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, o
 
 from .auth import Guard, guard_for
 from .catalogue import Catalogue
-from .chat import ChatEndpoint
 from .clock import Clock
+from .endpoint import Endpoint
 from .ledger import JournalLike, Ledger
+from .memory import Memory
 from .metrics import CONTENT_TYPE, Metrics
-from .service import ChatService
+from .service import TurnService
+from .surface import Surface
+from .surfaces.chat import ChatSurface
+from .surfaces.messages import MessagesSurface
+from .surfaces.responses import ResponsesSurface
 
 
 def create_app(
@@ -50,24 +55,27 @@ def create_app(
     used = build(settings) if backends is None else backends
     metrics = Metrics(frozenset(settings.models), metrics_dir)
     cooldown = Cooldown(clock.tick_s)
-    service = ChatService(
+    service = TurnService(
         settings.models,
         StaticOrder(cooldown),
         Attempts(used, cooldown),
         Ledger(Journal(settings.data_path) if journal is None else journal, metrics),
         clock,
+        vendors=frozenset(n for n, b in settings.backends.items() if b.kind == "litellm"),
     )
     app = FastAPI(
         title="agentspec", docs_url=None, redoc_url=None, openapi_url=None, lifespan=_closing(used)
     )
-    endpoint = ChatEndpoint(
-        service,
-        guard,
-        clock,
-        max_body_bytes=settings.server.max_body_bytes,
-        keepalive_s=settings.server.keepalive_s,
-    )
-    app.router.routes.append(Route("/v1/chat/completions", endpoint, methods=["POST"]))
+    for path, surface in _surfaces(clock).items():
+        endpoint = Endpoint(
+            surface,
+            service,
+            guard,
+            clock,
+            max_body_bytes=settings.server.max_body_bytes,
+            keepalive_s=settings.server.keepalive_s,
+        )
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     app.include_router(_operations(settings, used, metrics))
     locked = [Depends(_key_check(guard))]
     app.include_router(_models(Catalogue(settings.models, used, clock)), dependencies=locked)
@@ -75,6 +83,16 @@ def create_app(
         app.include_router(router, dependencies=locked)
     _install_errors(app)
     return app
+
+
+def _surfaces(clock: Clock) -> dict[str, Surface]:
+    """The protocols that are answered, by their paths."""
+    memory = Memory(clock.tick_s)
+    return {
+        "/v1/chat/completions": ChatSurface(),
+        "/v1/responses": ResponsesSurface(memory),
+        "/v1/messages": MessagesSurface(),
+    }
 
 
 def _closing(

@@ -14,10 +14,11 @@ from types import TracebackType
 from starlette.types import Receive, Send
 
 from agentspec.wire.chat import encode
-from agentspec.wire.errors import AgentspecError, http_status, openai_body
-from agentspec.wire.sse import KEEPALIVE, error_event
+from agentspec.wire.errors import AgentspecError
+from agentspec.wire.sse import KEEPALIVE
 
 from .body import ClientGone
+from .surface import ErrorShape
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = [
@@ -30,6 +31,8 @@ _STREAM = [
 class Exchange:
     """One request's answer. Used as a context manager around the work that makes the answer.
 
+    errors: how the client's protocol spells an error; last_words: the event that ends a broken
+    stream, once the answer being written knows better than ``errors``.
     Inside, the client's leaving cancels the work (``gone`` is then True), which the context manager
     turns into ``ClientGone``; a stream that is silent for ``keepalive_s`` gets a comment.
     """
@@ -39,9 +42,11 @@ class Exchange:
         receive: Receive,
         send: Send,
         *,
+        errors: ErrorShape,
         keepalive_s: float,
         tick_s: Callable[[], float],
     ):
+        self._errors = errors
         self._receive = receive
         self._send = send
         self._keepalive_s = keepalive_s
@@ -54,6 +59,7 @@ class Exchange:
         self.started = False
         self.gone = False
         self.request_id = ""
+        self.last_words = errors.event
 
     async def __aenter__(self) -> Exchange:
         worker = asyncio.current_task()
@@ -104,15 +110,16 @@ class Exchange:
     async def fail(self, error: AgentspecError) -> None:
         """End the answer with an error: HTTP before the first byte, an error chunk after it."""
         if self.started:
-            await self.send_events(error_event(error), last=True)
+            await self.send_events(self.last_words(error), last=True)
             return
         headers = getattr(error, "headers", {})
         self._streaming = False
         async with self._lock:
             if not self.started:
-                await self.send_json(http_status(error), encode(openai_body(error)), headers)
+                body = encode(self._errors.body(error, self.request_id))
+                await self.send_json(self._errors.status(error), body, headers)
                 return
-        await self.send_events(error_event(error), last=True)
+        await self.send_events(self.last_words(error), last=True)
 
     async def _write(self, events: bytes, last: bool) -> None:
         if not self.started:
@@ -128,7 +135,9 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": events, "more_body": not last})
 
     def _id_header(self) -> list[tuple[bytes, bytes]]:
-        return [(b"x-request-id", self.request_id.encode())] if self.request_id else []
+        if not self.request_id:
+            return []
+        return [(self._errors.id_header, self.request_id.encode())]
 
     async def _watch(self, worker: asyncio.Task[object]) -> None:
         """Beat while a stream is silent; cancel the worker when the client has gone."""

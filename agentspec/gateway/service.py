@@ -1,6 +1,7 @@
 """One turn of a conversation, from the request's bytes to the last byte of its answer.
 
-1. decode, name it, see whose it is; a request that names a model leaves a row whatever happens;
+1. translate (``surfaces/``), name it, see whose it is; a request that names a model leaves a row
+   whatever happens;
 2. decide where it runs, and try (``routing``);
 3. pass the answer on, counting (``tally.py``);
 4. close its ledger row, then send the last byte.
@@ -21,16 +22,16 @@ from agentspec.routing.decision import Decision, Situation
 from agentspec.routing.policy import Policy
 from agentspec.settings import ModelSettings
 from agentspec.store.record import OpenRecord, RequestRecord
-from agentspec.wire.chat import ChatChunk, ChatRequest, decode_request, encode
+from agentspec.wire.chat import ChatChunk
 from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest, ModelNotFound
-from agentspec.wire.sse import DONE
 
 from .auth import LOCAL_SCOPE
 from .clock import Clock, uuid7
 from .exchange import Exchange
 from .identity import MAX_ID_CHARS, client_of, session_of
 from .ledger import Ledger
-from .render import content_event, extension_for, report_event, whole_answer
+from .render import extension_for
+from .surface import Answer, Asked, Caller, Started, Surface
 from .tally import Tally
 
 log = logging.getLogger(__name__)
@@ -41,11 +42,10 @@ class _Named(msgspec.Struct):
 
 
 _NAMED = msgspec.json.Decoder(_Named)
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class ChatService:
-    """Answers chat completions. Holds no state of a request; many run at once."""
+class TurnService:
+    """Answers requests of every surface. Holds no state of a request; many run at once."""
 
     def __init__(
         self,
@@ -54,27 +54,36 @@ class ChatService:
         attempts: Attempts,
         ledger: Ledger,
         clock: Clock,
+        *,
+        vendors: frozenset[str] = frozenset(),
     ):
         self._models = models
+        self._vendors = vendors
         self._policy = policy
         self._attempts = attempts
         self._ledger = ledger
         self._clock = clock
 
     async def answer(
-        self, body: bytes, headers: Mapping[str, str], key_id: str, exchange: Exchange
+        self,
+        surface: Surface,
+        body: bytes,
+        headers: Mapping[str, str],
+        key_id: str,
+        exchange: Exchange,
     ) -> None:
         """Answer one request and leave its row. headers: names in lower case.
 
         Raises only ``CancelledError`` (the client left, or the server stops) and, for a body that
         names no model, ``InvalidRequest``: every other error is answered and recorded here.
         """
-        opened = self._opening_record(headers, key_id)
+        opened = self._opening_record(surface.name, headers, key_id)
         tally = Tally(opened, self._clock.tick_s())
         exchange.request_id = opened.id
+        scope = key_id or LOCAL_SCOPE
         try:
-            request, fields = decode(body)
-            model = self._model(request.model)
+            asked = surface.translate(body, Caller(headers, scope, self._self_hosted))
+            model = self._model(asked.request.model)
         except InvalidRequest as error:
             opened.model = named_model(body)
             if not opened.model:
@@ -82,32 +91,15 @@ class ChatService:
             self._ledger.refuse(tally.failed(error, self._clock.tick_s()))
             await exchange.fail(error)
             return
-        session = session_of(request, headers)
-        opened.model, opened.stream = request.model, bool(request.stream)
-        opened.session_id, opened.session_source = session.id, session.source
+        opened.model = asked.request.model
+        turn = self._turn(asked, model, headers, scope, opened)
         self._ledger.open(opened)
-        tally.take_request(request, model)
-        turn = Turn(
-            id=opened.id,
-            request=request,
-            body=fields,
-            upstream_model=model.upstream_name or request.model,
-            created_s=opened.ts_ms // 1000,
-            extension=extension_for(request, session.id, key_id or LOCAL_SCOPE),
-        )
-        situation = Situation(request.model, session.id, tally.workload, tuple(model.backends))
-        await self._run(turn, situation, tally, exchange)
-
-    def _opening_record(self, headers: Mapping[str, str], key_id: str) -> OpenRecord:
-        now_ms = self._clock.now_ms()
-        client, version = client_of(headers.get("user-agent", ""))
-        return OpenRecord(
-            id=uuid7(now_ms, self._clock.entropy(10)),
-            ts_ms=now_ms,
-            client=client,
-            client_version=version,
-            key_id=key_id,
-        )
+        tally.take_request(asked.request, model)
+        answer = asked.answer(Started(turn.id, turn.created_s))
+        exchange.last_words = answer.failed
+        session = turn.extension.session or ""
+        situation = Situation(opened.model, session, tally.workload, tuple(model.backends))
+        await self._run(turn, situation, tally, answer, exchange)
 
     def _model(self, name: str) -> ModelSettings:
         model = self._models.get(name)
@@ -115,16 +107,58 @@ class ChatService:
             raise ModelNotFound(f"The model '{name}' does not exist here.", param="model")
         return model
 
+    def _self_hosted(self, name: str) -> bool:
+        model = self._models.get(name)
+        return model is None or not self._vendors.issuperset(model.backends)
+
+    def _turn(
+        self,
+        asked: Asked,
+        model: ModelSettings,
+        headers: Mapping[str, str],
+        scope: str,
+        opened: OpenRecord,
+    ) -> Turn:
+        request = asked.request
+        session = session_of(request, headers)
+        opened.stream = bool(request.stream)
+        opened.session_id, opened.session_source = session.id, session.source
+        return Turn(
+            id=opened.id,
+            request=request,
+            body=asked.body,
+            upstream_model=model.upstream_name or request.model,
+            created_s=opened.ts_ms // 1000,
+            extension=extension_for(request, session.id, scope),
+        )
+
+    def _opening_record(self, surface: str, headers: Mapping[str, str], key_id: str) -> OpenRecord:
+        now_ms = self._clock.now_ms()
+        client, version = client_of(headers.get("user-agent", ""))
+        return OpenRecord(
+            id=uuid7(now_ms, self._clock.entropy(10)),
+            ts_ms=now_ms,
+            surface=surface,
+            client=client,
+            client_version=version,
+            key_id=key_id,
+        )
+
     async def _run(
-        self, turn: Turn, situation: Situation, tally: Tally, exchange: Exchange
+        self,
+        turn: Turn,
+        situation: Situation,
+        tally: Tally,
+        answer: Answer,
+        exchange: Exchange,
     ) -> None:
         """Decide and answer; whatever happens, the row is closed before the last byte."""
         try:
             tally.decision = self._policy.decide(situation)
             if turn.request.stream:
-                await self._stream(turn, tally.decision, tally, exchange)
+                await self._stream(turn, tally.decision, tally, answer, exchange)
             else:
-                await self._whole(turn, tally.decision, tally, exchange)
+                await self._whole(turn, tally.decision, tally, answer, exchange)
         except AgentspecError as error:
             await self._fail(error, tally, exchange)
         except asyncio.CancelledError:
@@ -146,17 +180,27 @@ class ChatService:
         return tally.failed(stopping, self._clock.tick_s())
 
     async def _whole(
-        self, turn: Turn, decision: Decision, tally: Tally, exchange: Exchange
+        self,
+        turn: Turn,
+        decision: Decision,
+        tally: Tally,
+        answer: Answer,
+        exchange: Exchange,
     ) -> None:
         with tally.waiting(self._clock.tick_s):
             response = await self._attempts.complete(decision, turn)
         tally.take_response(response)
-        body = encode(whole_answer(response, turn.request))
+        body = answer.whole(response)
         self._ledger.close(tally.finished(self._clock.tick_s()))
         await exchange.send_json(200, body, {})
 
     async def _stream(
-        self, turn: Turn, decision: Decision, tally: Tally, exchange: Exchange
+        self,
+        turn: Turn,
+        decision: Decision,
+        tally: Tally,
+        answer: Answer,
+        exchange: Exchange,
     ) -> None:
         tick_s = self._clock.tick_s
         exchange.expect_stream()
@@ -166,25 +210,14 @@ class ChatService:
             chunk: ChatChunk | None = opened.first
             while chunk is not None:
                 tally.take_chunk(chunk, tick_s())
-                encoded = content_event(chunk)
+                encoded = answer.chunk(chunk)
                 with tally.waiting(tick_s):
                     if encoded:
                         await exchange.send_events(encoded)
                     chunk = await anext(rest, None)
-        end = report_event(opened.first, turn.request, tally.usage, tally.report) + DONE
+        end = answer.end(tally.usage, tally.report)
         self._ledger.close(tally.finished(tick_s()))
         await exchange.send_events(end, last=True)
-
-
-def decode(body: bytes) -> tuple[ChatRequest, dict[str, msgspec.Raw]]:
-    """The request as far as agentspec reads it, and its fields as they were sent.
-
-    Raises ``InvalidRequest`` naming the field.
-    """
-    try:
-        return decode_request(body), _FIELDS.decode(body)
-    except RecursionError:
-        raise InvalidRequest("The request body is nested too deeply.") from None
 
 
 def named_model(body: bytes) -> str:

@@ -30,9 +30,6 @@ class ThreadUnsupported(InvalidRequest):
 
     code = "thread_unsupported_request"
 
-    def __init__(self) -> None:
-        super().__init__("Message threads are not supported here.", param="thread")
-
 
 def anthropic_status(error: AgentspecError) -> int:
     status = http_status(error)

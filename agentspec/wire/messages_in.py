@@ -54,7 +54,7 @@ def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
     Raises ``InvalidRequest`` naming the field.
     """
     if asked.thread is not None:
-        raise ThreadUnsupported
+        raise ThreadUnsupported("Message threads are not supported here.", param="thread")
     reader = _Reader()
     for index, message in enumerate(asked.messages):
         reader.read(message, f"messages[{index}]")

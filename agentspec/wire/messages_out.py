@@ -130,7 +130,7 @@ class MessagesWriter:
         self.blocks.append(block)
         return event
 
-    def _event(self, name: str, **fields: Any) -> bytes:
+    def _event(self, name: str, /, **fields: Any) -> bytes:
         return named_event(name, {"type": name, "index": len(self.blocks), **fields})
 
 

@@ -108,6 +108,15 @@ def translate(
     return Translated(request, reader.tools, extras, context)
 
 
+def append_items(context: list[Message], items: list[bytes]) -> list[Message]:
+    """The conversation after an answer. context isn't changed; items: the answer's, as JSON."""
+    reader = _Reader(lambda _: None)
+    reader.conversation.messages += [msgspec.structs.replace(message) for message in context]
+    for index, raw in enumerate(items):
+        reader.read(raw, f"output[{index}]")
+    return reader.conversation.finish()
+
+
 class _Reader:
     def __init__(self, item: Lookup):
         self.conversation = Conversation()

@@ -18,6 +18,8 @@ from .pieces import Call, Piece, Text
 from .responses_tools import INPUT, ToolSet
 from .sse import named_event
 
+# What the first events don't repeat: it is large, and stands in the last one.
+_BRIEF = {"instructions": None, "tools": []}
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -56,7 +58,7 @@ class ResponsesWriter:
 
     def start(self) -> bytes:
         self.started = True
-        body = self.body("in_progress", None)
+        body = self.body("in_progress", None) | _BRIEF
         return self._event("response.created", response=body) + self._event(
             "response.in_progress", response=body
         )
@@ -69,12 +71,18 @@ class ResponsesWriter:
 
     def finish(self, reason: str | None, usage: Usage | None, **more: Any) -> bytes:
         """The end of an answer that came to its end, maybe to that of its token limit."""
-        status = "incomplete" if reason in _REASONS else "completed"
-        events = (b"" if self.started else self.start()) + self._close(status)
+        events = (b"" if self.started else self.start()) + self._close(_status(reason))
+        name = f"response.{_status(reason)}"
+        return events + self._event(name, response=self.finished(reason, usage, **more))
+
+    def finished(self, reason: str | None, usage: Usage | None, **more: Any) -> dict[str, Any]:
+        """The response object of an answer that came to its end."""
+        status = _status(reason)
+        self._close(status)
         body = self.body(status, usage) | more
         if status == "incomplete":
             body["incomplete_details"] = {"reason": _REASONS[reason or ""]}
-        return events + self._event(f"response.{status}", response=body)
+        return body
 
     def fail(self, error: AgentspecError) -> bytes:
         """The end of an answer that broke off. An open item stays open: it is not to be used."""
@@ -102,7 +110,7 @@ class ResponsesWriter:
             "usage": usage_body(usage) if finished else None,
         }
 
-    def _event(self, name: str, **fields: Any) -> bytes:
+    def _event(self, name: str, /, **fields: Any) -> bytes:
         made = {"type": name, "sequence_number": self._number, **fields}
         self._number += 1
         return named_event(name, made)
@@ -215,6 +223,10 @@ class ResponsesWriter:
         events += self._event(f"{stem}.done", **self._place(), **{key: text}, **named)
         self._open = None
         return events + self._done(item | {key: text, "status": "completed"})
+
+
+def _status(reason: str | None) -> str:
+    return "incomplete" if reason in _REASONS else "completed"
 
 
 def _kind(item: dict[str, Any]) -> str:

@@ -94,6 +94,52 @@ async def tools(up: Upstream, request: web.Request, write: Write) -> None:
     await write(DONE)
 
 
+def _call(index: int, arguments: str, **more: Any) -> dict[str, Any]:
+    """A delta with a piece of a call."""
+    function = {"arguments": arguments} | ({"name": more.pop("name")} if "name" in more else {})
+    return {"tool_calls": [{"index": index, "function": function} | more]}
+
+
+WEATHER = {"city": "Zürich", "days": [1, {"deep": "}{"}]}
+AGENT: list[dict[str, Any]] = [
+    {"role": "assistant", "content": ""},
+    {"reasoning_content": "Let me "},
+    {"reasoning": "see."},
+    {"content": "I will "},
+    {"content": "look.", "tool_calls": []},
+    _call(0, "", name="weather", id="call_a", type="function"),
+    _call(0, '{"city": "Z'),
+    _call(1, "", name="now", id="", type="function"),
+    _call(0, 'ürich", "days": [1, {"deep": "}{"}'),
+    _call(0, "]}", id=""),
+]
+
+
+async def agent(up: Upstream, request: web.Request, write: Write) -> None:
+    """Reasoning, text, and two calls whose pieces are mixed; the second has no arguments or id."""
+    for delta in AGENT:
+        await write(chunk(delta))
+    await write(chunk({}, "tool_calls"))
+    await write(chunk(usage=USAGE, agentspec=REPORT))
+    await write(DONE)
+
+
+async def cut_in_call(up: Upstream, request: web.Request, write: Write) -> None:
+    """The token limit is met inside the second call."""
+    await write(chunk(_call(0, '{"a": 1}', name="weather", id="call_a")))
+    await write(chunk(_call(1, '{"command": "rm -rf ', name="weather", id="call_b")))
+    await write(chunk({}, "length"))
+    await write(chunk(usage=USAGE))
+    await write(DONE)
+
+
+async def torn_call(up: Upstream, request: web.Request, write: Write) -> None:
+    """Claims to be whole, but its call is not."""
+    await write(chunk(_call(0, '{"command": "cat ', name="weather", id="call_a")))
+    await write(chunk({}, "tool_calls"))
+    await write(DONE)
+
+
 async def dies(up: Upstream, request: web.Request, write: Write) -> None:
     for event in text_chunks()[:3]:
         await write(event)
@@ -169,9 +215,23 @@ async def lingers(up: Upstream, request: web.Request, write: Write) -> None:
     await up.release.wait()
 
 
+def dies_after(sent: int) -> Script:
+    """Breaks off after so many chunks of ``agent``."""
+
+    async def script(up: Upstream, request: web.Request, write: Write) -> None:
+        for delta in AGENT[:sent]:
+            await write(chunk(delta))
+        if sent > len(AGENT):
+            await write(chunk({}, "tool_calls"))
+        assert request.transport is not None
+        request.transport.abort()
+
+    return script
+
+
 SCRIPTS: dict[str, Script] = {
     name: script for name, script in globals().items() if asyncio.iscoroutinefunction(script)
-}
+} | {f"dies_after_{sent}": dies_after(sent) for sent in range(1, len(AGENT) + 2)}
 REFUSALS: dict[str, tuple[int, dict[str, Any]]] = {
     "busy": (429, {"error": {"message": "Slow down.", "type": "rate_limit_error"}}),
     "broken": (500, {"error": {"message": "It broke."}}),
@@ -208,11 +268,29 @@ async def _chat(up: Upstream, request: web.Request) -> web.StreamResponse:
     return response
 
 
+# Of an answer that isn't streamed: the finish reason, and (id, name, arguments) of its calls.
+WHOLE_CALLS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
+    "agent": ("tool_calls", [("call_a", "weather", json.dumps(WEATHER)), ("", "now", "")]),
+    "cut_in_call": (
+        "length",
+        [("call_a", "weather", '{"a": 1}'), ("call_b", "weather", '{"command": "rm -rf ')],
+    ),
+    "torn_call": ("tool_calls", [("call_a", "weather", '{"command": "cat ')]),
+}
+
+
 async def _whole(up: Upstream, name: str) -> web.Response:
     if name in ("waits", "silent"):
         await up.release.wait()
-    message = {"role": "assistant", "content": "".join(TEXT)}
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(TEXT)}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    if name in WHOLE_CALLS:
+        choice["finish_reason"], calls = WHOLE_CALLS[name]
+        message |= {"content": "I will look.", "reasoning_content": "Let me see."}
+        message["tool_calls"] = [
+            {"id": i, "type": "function", "function": {"name": n, "arguments": a}}
+            for i, n, a in calls
+        ]
     body = {"id": "up-1", "object": "chat.completion", "created": 1, "model": "their-name"}
     return web.json_response(body | {"choices": [choice], "usage": USAGE, "agentspec": REPORT})
 

@@ -1,0 +1,95 @@
+"""Anthropic Messages over the canonical turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agentspec.gateway.surface import Caller, Started
+from agentspec.wire.canonical import body_of
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, encode
+from agentspec.wire.errors import AgentspecError
+from agentspec.wire.extension import SpecReport
+from agentspec.wire.messages import MessagesRequest, Thinking, decode_request
+from agentspec.wire.messages_errors import anthropic_body, anthropic_status
+from agentspec.wire.messages_in import Translated, translate
+from agentspec.wire.messages_out import MessagesWriter
+from agentspec.wire.pieces import Pieces
+from agentspec.wire.sse import named_event
+
+from .reports import report_field
+
+
+class AnthropicErrors:
+    id_header = b"request-id"
+
+    def status(self, error: AgentspecError) -> int:
+        return anthropic_status(error)
+
+    def body(self, error: AgentspecError, request_id: str) -> Any:
+        return anthropic_body(error, request_id)
+
+    def event(self, error: AgentspecError) -> bytes:
+        return named_event("error", anthropic_body(error))
+
+
+class MessagesSurface:
+    name = "messages"
+
+    def __init__(self) -> None:
+        self.errors = AnthropicErrors()
+
+    def translate(self, body: bytes, caller: Caller) -> MessagesAsked:
+        asked = decode_request(body)
+        done = translate(asked, strip_billing=caller.self_hosted(asked.model))
+        return MessagesAsked(asked, done, done.request, body_of(done.request, done.extras))
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesAsked:
+    asked: MessagesRequest
+    translated: Translated
+    request: ChatRequest
+    body: dict[str, msgspec.Raw]
+    native: dict[str, msgspec.Raw] | None = None
+
+    def answer(self, started: Started) -> MessagesAnswer:
+        writer = MessagesWriter(
+            started.key,
+            self.request.model,
+            self.translated.names,
+            thinking=_thinking(self.asked.thinking),
+        )
+        return MessagesAnswer(writer, Pieces(f"toolu_{started.key}"), self.request)
+
+
+class MessagesAnswer:
+    def __init__(self, writer: MessagesWriter, pieces: Pieces, request: ChatRequest):
+        self._writer = writer
+        self._pieces = pieces
+        self._request = request
+
+    def whole(self, response: ChatResponse) -> bytes:
+        self._writer.take(self._pieces.whole(response))
+        self._writer.finish(self._pieces.finish_reason, response.usage)
+        body = self._writer.body(self._pieces.finish_reason or "stop", response.usage)
+        return encode(body | report_field(self._request, response.agentspec))
+
+    def chunk(self, chunk: ChatChunk) -> bytes:
+        return self._writer.take(self._pieces.read(chunk))
+
+    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+        events = self._writer.take(self._pieces.end())
+        more = report_field(self._request, report)
+        return events + self._writer.finish(self._pieces.finish_reason, usage, **more)
+
+    def failed(self, error: AgentspecError) -> bytes:
+        return self._writer.fail(error)
+
+
+def _thinking(asked: Thinking | None) -> str:
+    if asked is None or asked.type == "disabled":
+        return "off"
+    return "omitted" if asked.display == "omitted" else "shown"

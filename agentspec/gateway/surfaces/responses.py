@@ -1,0 +1,159 @@
+"""OpenAI Responses over the canonical turn, with a small memory for what clients refer to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agentspec.gateway.memory import Memory
+from agentspec.gateway.surface import Caller, OpenAIErrors, Started
+from agentspec.wire.canonical import body_of
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Message, Usage, encode
+from agentspec.wire.errors import AgentspecError, InvalidRequest
+from agentspec.wire.extension import SpecReport
+from agentspec.wire.pieces import Pieces
+from agentspec.wire.responses import ResponsesRequest, decode_request
+from agentspec.wire.responses_in import Translated, append_items, translate
+from agentspec.wire.responses_out import ResponsesWriter, Shown
+
+from .reports import report_field
+
+_MESSAGES = msgspec.json.Decoder(list[Message])
+_SEALED = "reasoning.encrypted_content"
+
+
+class ResponsesSurface:
+    name = "responses"
+
+    def __init__(self, memory: Memory):
+        self.errors = OpenAIErrors()
+        self._memory = memory
+
+    def translate(self, body: bytes, caller: Caller) -> ResponsesAsked:
+        asked = decode_request(body)
+        if asked.background:
+            raise InvalidRequest(
+                "Background responses are not supported here.",
+                param="background",
+                code="unsupported_parameter",
+            )
+        done = translate(
+            asked,
+            earlier=self._earlier(asked.previous_response_id, caller.scope),
+            item=lambda name: self._memory.get(caller.scope, name),
+        )
+        keeper = Keeper(self._memory, caller.scope) if asked.store is not False else None
+        return ResponsesAsked(asked, done, keeper, done.request, body_of(done.request, done.extras))
+
+    def _earlier(self, name: str | None, scope: str) -> list[Message] | None:
+        if name is None:
+            return None
+        kept = self._memory.get(scope, name)
+        if kept is None:
+            raise InvalidRequest(
+                f"Previous response with id '{name}' not found. Responses are kept for a limited "
+                "time, and not at all when 'store' is false: send the whole conversation instead.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return _MESSAGES.decode(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Keeps an answer and its items for later turns of the same caller."""
+
+    memory: Memory
+    scope: str
+
+    def keep(self, writer: ResponsesWriter, context: list[Message]) -> None:
+        items = [encode(item) for item in writer.items]
+        for item, raw in zip(writer.items, items, strict=True):
+            self.memory.put(self.scope, item["id"], raw)
+        conversation = append_items(context, items)
+        self.memory.put(self.scope, writer.id, encode(conversation))
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesAsked:
+    asked: ResponsesRequest
+    translated: Translated
+    keeper: Keeper | None
+    request: ChatRequest
+    body: dict[str, msgspec.Raw]
+    native: dict[str, msgspec.Raw] | None = None
+
+    def answer(self, started: Started) -> ResponsesAnswer:
+        reasoning = self.asked.reasoning
+        shown = Shown(
+            tools=self.translated.tools,
+            summaries=bool(reasoning and reasoning.summary not in (None, "none")),
+            sealed=_SEALED in (self.asked.include or ()),
+            echo=_echo(self.asked),
+        )
+        writer = ResponsesWriter(started.key, self.request.model, started.created_s, shown)
+        return ResponsesAnswer(writer, Pieces(f"call_{started.key}"), self)
+
+
+class ResponsesAnswer:
+    def __init__(self, writer: ResponsesWriter, pieces: Pieces, asked: ResponsesAsked):
+        self._writer = writer
+        self._pieces = pieces
+        self._asked = asked
+
+    def whole(self, response: ChatResponse) -> bytes:
+        self._writer.take(self._pieces.whole(response))
+        more = report_field(self._asked.request, response.agentspec)
+        body = self._writer.finished(self._pieces.finish_reason, response.usage, **more)
+        self._keep()
+        return encode(body)
+
+    def chunk(self, chunk: ChatChunk) -> bytes:
+        return self._writer.take(self._pieces.read(chunk))
+
+    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+        events = self._writer.take(self._pieces.end())
+        more = report_field(self._asked.request, report)
+        events += self._writer.finish(self._pieces.finish_reason, usage, **more)
+        self._keep()
+        return events
+
+    def failed(self, error: AgentspecError) -> bytes:
+        return self._writer.fail(error)
+
+    def _keep(self) -> None:
+        if self._asked.keeper is not None:
+            self._asked.keeper.keep(self._writer, self._asked.translated.context)
+
+
+def _echo(asked: ResponsesRequest) -> dict[str, Any]:
+    """The fields of a response object that repeat its request."""
+    return {
+        "background": False,
+        "instructions": asked.instructions,
+        "max_output_tokens": asked.max_output_tokens,
+        "metadata": asked.metadata or {},
+        "parallel_tool_calls": asked.parallel_tool_calls is not False,
+        "previous_response_id": asked.previous_response_id,
+        "prompt_cache_key": asked.prompt_cache_key,
+        "reasoning": asked.reasoning or {"effort": None, "summary": None},
+        "service_tier": "default",
+        "store": asked.store is not False,
+        "temperature": 1.0 if asked.temperature is None else asked.temperature,
+        "text": _text_echo(asked),
+        "tool_choice": asked.tool_choice or "auto",
+        "tools": asked.tools or [],
+        "top_p": 1.0 if asked.top_p is None else asked.top_p,
+        "truncation": "disabled",
+        "user": asked.user,
+    }
+
+
+def _text_echo(asked: ResponsesRequest) -> dict[str, Any]:
+    wanted = asked.text.format if asked.text else None
+    if wanted is None or wanted.type != "json_schema":
+        return {"format": {"type": wanted.type if wanted else "text"}}
+    shown = msgspec.to_builtins(wanted)
+    return {"format": {name: value for name, value in shown.items() if value is not None}}

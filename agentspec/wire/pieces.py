@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from .chat import ChatChunk, ChatResponse
 from .errors import UpstreamFailed
+from .think import ThinkFilter
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -70,12 +71,13 @@ class Pieces:
         self._call_ids = call_ids
         self._calls: dict[int, _Growing] = {}
         self._used_ids: set[str] = set()
+        self._think = ThinkFilter()
         self.finish_reason: str | None = None
 
     def read(self, chunk: ChatChunk) -> list[Piece]:
         """The pieces that this chunk completes."""
         found: list[Piece] = []
-        for choice in chunk.choices:
+        for choice in self._think.chunk(chunk).choices:
             if choice.index != 0:
                 continue
             delta = choice.delta
@@ -92,7 +94,7 @@ class Pieces:
 
     def whole(self, response: ChatResponse) -> list[Piece]:
         """All pieces of an answer that came at once. Raises as ``end`` does."""
-        choice = response.choices[0]
+        choice = self._think.whole(response).choices[0]
         message = choice.message
         thought = None if message.reasoning_content is UNSET else message.reasoning_content
         found = _texts(thought, message.content, message.refusal)

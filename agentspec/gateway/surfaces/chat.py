@@ -12,6 +12,7 @@ from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, dec
 from agentspec.wire.errors import AgentspecError, InvalidRequest
 from agentspec.wire.extension import SpecReport
 from agentspec.wire.sse import DONE, error_event
+from agentspec.wire.think import ThinkFilter
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -43,13 +44,14 @@ class ChatAnswer:
     def __init__(self, request: ChatRequest):
         self._request = request
         self._pattern: ChatChunk | None = None
+        self._think = ThinkFilter()
 
     def whole(self, response: ChatResponse) -> bytes:
-        return encode(whole_answer(response, self._request))
+        return encode(whole_answer(self._think.whole(response), self._request))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         self._pattern = self._pattern or chunk
-        return content_event(chunk)
+        return content_event(self._think.chunk(chunk))
 
     def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         assert self._pattern is not None, "a stream has a first chunk"

@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 
 export VENV
 
-.PHONY: help setup serve test check bench lock clean
+.PHONY: help setup serve test test-exact check bench lock clean
 
 help:  ## show this
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 setup:  ## make .venv from requirements.lock (quick when nothing changed)
 	@bash scripts/setup.sh
@@ -23,6 +23,9 @@ test:  ## the whole test suite; ARGS go to pytest
 	@bash scripts/system.sh
 	@bash scripts/setup.sh
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-exact: setup  ## the whole identity suite, on every instruction set that runs here (minutes)
+	@$(BIN)/python -m pytest -m exact --log-cli-level=info tests/exact $(ARGS)
 
 check: setup  ## lint, format and types
 	$(BIN)/ruff check .

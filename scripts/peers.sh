@@ -3,7 +3,8 @@
 # environment. llama-server is built from the source package of llama-cpp-python (the Python
 # package itself is not installed), for this machine's instruction set: a fair peer.
 #
-#   .peers/bin/llama-server  .peers/venv (transformers)  .peers/versions.txt
+#   .peers/bin/llama-server      .peers/venv (transformers)
+#   .peers/bin/llama-perplexity  .peers/bin/llama-replay (peer_replay.cpp)  .peers/versions.txt
 #
 #   LLAMA_CPP   version of llama-cpp-python (default 0.3.36)
 #   TRANSFORMERS, TORCH   versions in the peers' venv; TORCH_ARGS as in setup.sh
@@ -29,17 +30,33 @@ build_llama() {
     pip download -qq --no-deps --no-binary :all: --dest "$peers/src" "llama-cpp-python==$llama_cpp"
     tar -xzf "$peers/src/llama_cpp_python-$llama_cpp.tar.gz" -C "$peers/src"
   fi
-  echo "peers: building llama-server (some minutes)"
+  echo "peers: building llama-server and llama-perplexity (some minutes)"
   export PATH=$peers/venv/bin:$PATH
   cmake -S "$source/vendor/llama.cpp" -B "$peers/build" -G Ninja -Wno-dev \
     -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DBUILD_SHARED_LIBS=OFF \
     -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
     -DLLAMA_CURL=OFF >"$peers/build.log" 2>&1
-  cmake --build "$peers/build" --target llama-server -j "${JOBS:-$(nproc)}" >>"$peers/build.log" 2>&1 || {
+  cmake --build "$peers/build" --target llama-server llama-perplexity -j "${JOBS:-$(nproc)}" \
+    >>"$peers/build.log" 2>&1 || {
     tail -30 "$peers/build.log" >&2
     return 1
   }
-  cp "$peers/build/bin/llama-server" "$peers/bin/"
+  cp "$peers/build/bin/llama-server" "$peers/build/bin/llama-perplexity" "$peers/bin/"
+  build_replay "$source/vendor/llama.cpp"
+}
+
+# Linked with what llama-server is linked with.
+build_replay() {
+  local build=$peers/build ssl=()
+  if grep -q '^OPENSSL_SSL_LIBRARY:FILEPATH=/' "$build/CMakeCache.txt"; then
+    ssl=(-lssl -lcrypto)
+  fi
+  "${CXX:-c++}" -O2 -std=c++17 -I"$1/common" -I"$1/include" -I"$1/ggml/include" -I"$1/vendor" \
+    scripts/peer_replay.cpp -o "$peers/bin/llama-replay" \
+    "$build"/common/libllama-common.a "$build"/common/libllama-common-base.a \
+    "$build"/src/libllama.a \
+    "$build"/ggml/src/libggml.a "$build"/ggml/src/libggml-cpu.a "$build"/ggml/src/libggml-base.a \
+    "$build"/vendor/*/lib*.a "${ssl[@]}" -fopenmp -pthread -ldl
 }
 
 if [ "$only" != transformers ]; then

@@ -19,6 +19,7 @@ from agentspec.wire.extension import SpecRequest
 from agentspec.wire.service import TokenizeRequest, TokenizeResponse
 
 from . import validate
+from .completion import completion_prompt
 from .model.errors import TokenizerError
 from .reading import Reading
 from .request import GenerationRequest
@@ -41,7 +42,7 @@ class TextTokenizer(Protocol):
     def eos_ids(self) -> frozenset[int]: ...
 
     def render(self, turns: list) -> list[int]: ...
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str, special: bool = False) -> list[int]: ...
 
 
 class Compiler(Protocol):
@@ -101,7 +102,7 @@ class Planner:
         asked = request.agentspec or SpecRequest()
         first = self._checked(request, asked, arrival_s)
         spec = output_spec(request, self._format)
-        first.prompt = self._prompt(build_turns(request, self._format))
+        first.prompt = self._prompt(request, asked)
         first.max_tokens, clamped = self._budget(request, len(first.prompt))
         if spec is not None:
             first.constraint = self._compiler.compile(spec)
@@ -145,9 +146,13 @@ class Planner:
             logprobs=validate.logprob_count(request),
         )
 
-    def _prompt(self, turns: list[dict[str, str]]) -> list[int]:
+    def _prompt(self, request: ChatRequest, asked: SpecRequest) -> list[int]:
         """The prompt's tokens. Raises ``ContextLengthExceeded`` where no token fits behind it."""
-        prompt = self._render(turns)
+        if asked.raw:
+            text = request.messages[-1].text()
+            prompt = completion_prompt(self._tokenizer, text, asked.suffix)
+        else:
+            prompt = self._render(build_turns(request, self._format))
         if len(prompt) > self.context_tokens - 1:
             raise ContextLengthExceeded.of(len(prompt), self.context_tokens)
         return prompt

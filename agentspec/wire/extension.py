@@ -24,6 +24,8 @@ class SpecRequest(msgspec.Struct, omit_defaults=True):
     deadline_ms: give up that long after arrival; the answer then ends as an error.
     priority: higher runs first; default 0.
     grammar: a Lark grammar (llguidance dialect) that the whole answer must follow.
+    raw: the last message's text is the prompt as it stands, without the chat template.
+    suffix: with ``raw``, the text that follows what is to be written (fill in the middle).
     """
 
     v: int = VERSION
@@ -34,6 +36,8 @@ class SpecRequest(msgspec.Struct, omit_defaults=True):
     deadline_ms: int | None = None
     priority: int = 0
     grammar: str | None = None
+    raw: bool = False
+    suffix: str | None = None
 
 
 class SourceCount(msgspec.Struct):

@@ -32,7 +32,7 @@ class ByteTokenizer:
     token_bytes = [bytes([i]) for i in range(256)] + [b""]
     eos_ids = frozenset({256})
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, special: bool = False) -> list[int]:
         return list(text.encode())
 
     def render(self, turns: list[dict[str, str]]) -> list[int]:

@@ -101,11 +101,13 @@ class ModelSettings(_Section):
     """A model name that clients may ask for.
 
     backends: tried in order before the first byte (fallback); upstream_name: its name there.
+    aliases: further names of the same model (Claude Code lists only names that begin "claude").
     """
 
     backends: list[str]
     upstream_name: str | None = None
     context_tokens: Positive | None = None
+    aliases: list[str] = []
     price: PriceSettings = msgspec.field(default_factory=PriceSettings)
 
 
@@ -156,6 +158,7 @@ def with_defaults(settings: Settings) -> Settings:
                 backends=engines[:1], context_tokens=settings.engine.context_tokens
             )
         }
+    _add_aliases(settings.models)
     for name, model in settings.models.items():
         if not model.backends:
             raise SettingsError(f"models.{name}.backends must name at least one backend")
@@ -163,6 +166,17 @@ def with_defaults(settings: Settings) -> Settings:
             if backend not in settings.backends:
                 raise SettingsError(f"models.{name}.backends: no backend named '{backend}'")
     return settings
+
+
+def _add_aliases(models: dict[str, ModelSettings]) -> None:
+    """Enter every alias as a model of its own. Raises ``SettingsError`` where a name is taken."""
+    for name, model in list(models.items()):
+        for alias in model.aliases:
+            same = msgspec.structs.replace(
+                model, upstream_name=model.upstream_name or name, aliases=[]
+            )
+            if models.setdefault(alias, same) != same:
+                raise SettingsError(f"models.{name}.aliases: '{alias}' is a model already")
 
 
 def load(path: str | Path | None = None) -> Settings:

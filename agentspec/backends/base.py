@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse
 from agentspec.wire.extension import SpecRequest
 from agentspec.wire.service import ModelCard
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """The client's own request, for servers that offer its protocol themselves.
+
+    path: below the API's base, such as "/completions"; body: its JSON fields as they were sent.
+    """
+
+    path: str
+    body: dict[str, msgspec.Raw]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +33,7 @@ class Turn:
     upstream_model: the model's name at the backend (``request.model`` is the name clients use).
     created_s: Unix seconds, stamped on the answer.
     extension: the ``agentspec`` object for our own engine; its cache_scope is the gateway's word.
+    native: the request in another protocol that says the same, where the client spoke that.
     """
 
     id: str
@@ -30,6 +42,7 @@ class Turn:
     upstream_model: str
     created_s: int
     extension: SpecRequest = field(default_factory=SpecRequest)
+    native: Native | None = None
 
     @property
     def answer_id(self) -> str:
@@ -74,4 +87,22 @@ class Backend(Protocol):
 
     async def aclose(self) -> None:
         """Close connections. The backend is not used afterwards."""
+        ...
+
+
+@runtime_checkable
+class CountsTokens(Protocol):
+    """A backend that can say how many tokens a prompt has, without running it."""
+
+    async def count_tokens(self, turn: Turn) -> int | None:
+        """Tokens of the turn's messages and tools; None where the server doesn't tell."""
+        ...
+
+
+@runtime_checkable
+class Embeds(Protocol):
+    """A backend that has embeddings."""
+
+    async def embed(self, turn: Turn) -> dict[str, msgspec.Raw]:
+        """The answer to ``turn.body`` as the server gave it, its fields undecoded."""
         ...

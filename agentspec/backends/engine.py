@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from agentspec.wire.errors import AgentspecError
+import msgspec
+
+from agentspec.wire.errors import AgentspecError, InvalidRequest
 from agentspec.wire.extension import SpecRequest
 
 from .base import Turn
@@ -13,6 +15,7 @@ class EngineBackend(OpenAIBackend):
     """The engine, on this machine or another one."""
 
     kind = "engine"
+    native_paths = frozenset()
 
     def extension(self, turn: Turn) -> SpecRequest | None:
         return turn.extension
@@ -23,3 +26,10 @@ class EngineBackend(OpenAIBackend):
         except AgentspecError:
             return False
         return True
+
+    async def embed(self, turn: Turn) -> dict[str, msgspec.Raw]:
+        raise InvalidRequest(
+            f"The model '{turn.request.model}' has no embeddings.",
+            param="model",
+            code="unsupported_model",
+        )

@@ -59,6 +59,7 @@ class ForeignChoice(msgspec.Struct):
     index: int = 0
     delta: ForeignText | None = None
     message: ForeignText | None = None
+    text: str | None = None
     finish_reason: str | None = None
     logprobs: ChoiceLogprobs | None = None
 
@@ -127,8 +128,13 @@ def to_response(answer: ForeignAnswer, turn: Turn) -> ChatResponse:
     )
 
 
+def _completion(choice: ForeignChoice) -> ForeignText:
+    """What a text completion says; it stands beside the other fields, not in a message."""
+    return ForeignText(content=UNSET if choice.text is None else choice.text)
+
+
 def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
-    text = choice.delta or ForeignText()
+    text = choice.delta or _completion(choice)
     calls = [
         ToolCallDelta(
             index=position if call.index is None else call.index,
@@ -149,7 +155,7 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
 
 
 def _choice(choice: ForeignChoice) -> Choice:
-    text = choice.message or ForeignText()
+    text = choice.message or _completion(choice)
     message = AnswerMessage(
         role=text.role or "assistant",
         content=None if text.content is UNSET else text.content,

@@ -70,9 +70,14 @@ class HttpClient:
             self._session = None
 
     @contextlib.asynccontextmanager
-    async def post(self, path: str, body: bytes) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """POST and yield the 200 answer. Left early, the connection is closed, not kept."""
-        response = await self._send(path, body)
+    async def post(
+        self, path: str, body: bytes, *, base: str | None = None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """POST and yield the 200 answer. Left early, the connection is closed, not kept.
+
+        base: the URL before ``path``, where it isn't the API's.
+        """
+        response = await self._send((base or self.base) + path, body)
         try:
             if response.status != 200:
                 text = await self._read(response, MAX_ERROR_BYTES)
@@ -82,11 +87,11 @@ class HttpClient:
             # A fully read response has already given its connection back to the pool.
             response.close()
 
-    async def _send(self, path: str, body: bytes) -> aiohttp.ClientResponse:
+    async def _send(self, url: str, body: bytes) -> aiohttp.ClientResponse:
         session = self._open_session()
         try:
             async with asyncio.timeout(self._settings.first_byte_timeout_s):
-                return await session.post(self.base + path, data=body, allow_redirects=False)
+                return await session.post(url, data=body, allow_redirects=False)
         except aiohttp.ConnectionTimeoutError:
             raise UpstreamUnreachable(
                 f"No connection to backend '{self.name}' within "

@@ -18,6 +18,7 @@ from agentspec.settings import BackendSettings, export, secret
 from agentspec.wire.chat import ChatChunk, ChatResponse
 from agentspec.wire.errors import (
     AgentspecError,
+    InvalidRequest,
     UpstreamFailed,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -87,6 +88,12 @@ class LiteLLMBackend:
 
     async def _call(self, turn: Turn, **more: Any) -> Any:
         patience_s = self._settings.first_byte_timeout_s
+        if turn.extension.suffix is not None:
+            raise InvalidRequest(
+                f"Backend '{self.name}' cannot fill in the middle ('suffix').",
+                param="suffix",
+                code="unsupported_parameter",
+            )
         try:
             if self._litellm is None:
                 self._litellm = await asyncio.to_thread(_load)

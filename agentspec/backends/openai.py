@@ -19,13 +19,16 @@ from agentspec.wire.extension import SpecRequest
 from agentspec.wire.service import ModelCard
 from agentspec.wire.sse import EventParser
 
-from .base import Turn
+from .base import Native, Turn
 from .foreign import ForeignAnswer, decode, to_chunk, to_response
 from .http import HttpClient
 from .verdict import error_from_event
 
 _WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 _TRUE, _FALSE = msgspec.Raw(b"true"), msgspec.Raw(b"false")
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# How servers say that they have no such path, or that it wants another body.
+_NO_COUNT = (400, 404, 405, 422, 501)
 _FREE_CHOICES = (b'"auto"', b'"none"', b"null")
 
 
@@ -41,10 +44,18 @@ class _ForeignCards(msgspec.Struct):
     data: list[_ForeignCard] = []
 
 
+class _Count(msgspec.Struct):
+    count: int
+
+
+_COUNT = msgspec.json.Decoder(_Count)
+
+
 class OpenAIBackend:
     """An OpenAI-compatible URL: SGLang, vLLM, llama.cpp, or a commercial API that speaks it."""
 
     kind = "openai"
+    native_paths = frozenset({"/completions"})
 
     def __init__(self, name: str, settings: BackendSettings):
         self.name = name
@@ -54,9 +65,19 @@ class OpenAIBackend:
         """The ``agentspec`` object to send: none to a server that isn't ours."""
         return None
 
+    def path(self, turn: Turn) -> str:
+        """Where the request goes, below the API's base."""
+        native = self._native(turn)
+        return native.path if native else "/chat/completions"
+
+    def _native(self, turn: Turn) -> Native | None:
+        offered = turn.native is not None and turn.native.path in self.native_paths
+        return turn.native if offered else None
+
     def upstream_body(self, turn: Turn, *, stream: bool) -> bytes:
         """The JSON to send. ``turn.body`` isn't changed."""
-        body = dict(turn.body)
+        native = self._native(turn)
+        body = dict(native.body if native else turn.body)
         body.pop("agentspec", None)
         extension = self.extension(turn)
         if extension is not None:
@@ -75,7 +96,7 @@ class OpenAIBackend:
         open_choices: set[int] = set()
         finished: set[int] = set()
         async with (
-            self._http.post("/chat/completions", body) as response,
+            self._http.post(self.path(turn), body) as response,
             aclosing(self._events(response)) as answers,
         ):
             async for answer in answers:
@@ -103,11 +124,34 @@ class OpenAIBackend:
 
     async def complete(self, turn: Turn) -> ChatResponse:
         body = self.upstream_body(turn, stream=False)
-        async with self._http.post("/chat/completions", body) as response:
+        async with self._http.post(self.path(turn), body) as response:
             answer = decode(await self._http.read(response))
         if answer.error is not None:
             raise error_from_event(self.name, answer.error)
         return to_response(answer, turn)
+
+    async def count_tokens(self, turn: Turn) -> int | None:
+        """vLLM's and our own ``/tokenize``; None where the server has none, or another one."""
+        wanted = {name: turn.body[name] for name in ("messages", "tools") if name in turn.body}
+        body = encode({"model": turn.upstream_model, **wanted})
+        try:
+            async with self._http.post("/tokenize", body, base=self._http.origin) as response:
+                return _COUNT.decode(await self._http.read(response)).count
+        except UpstreamFailed as error:
+            if error.status in _NO_COUNT:
+                return None
+            raise
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            return None
+
+    async def embed(self, turn: Turn) -> dict[str, msgspec.Raw]:
+        body = turn.body | {"model": msgspec.Raw(encode(turn.upstream_model))}
+        async with self._http.post("/embeddings", encode(body)) as response:
+            raw = await self._http.read(response)
+        try:
+            return _FIELDS.decode(raw)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise UpstreamFailed(f"Backend '{self.name}': unreadable embeddings: {error}") from None
 
     async def models(self) -> list[ModelCard]:
         raw = await self._http.get(f"{self._http.base}/models")

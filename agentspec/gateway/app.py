@@ -19,19 +19,19 @@ from agentspec.settings import Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, openai_body
+from agentspec.wire.messages_errors import anthropic_body, anthropic_status
+from agentspec.wire.service import anthropic_card, anthropic_list
 
 from .auth import Guard, guard_for
 from .catalogue import Catalogue
 from .clock import Clock
+from .embeddings import EmbeddingService
 from .endpoint import Endpoint
 from .ledger import JournalLike, Ledger
 from .memory import Memory
 from .metrics import CONTENT_TYPE, Metrics
+from .routes import served
 from .service import TurnService
-from .surface import Surface
-from .surfaces.chat import ChatSurface
-from .surfaces.messages import MessagesSurface
-from .surfaces.responses import ResponsesSurface
 
 
 def create_app(
@@ -55,21 +55,22 @@ def create_app(
     used = build(settings) if backends is None else backends
     metrics = Metrics(frozenset(settings.models), metrics_dir)
     cooldown = Cooldown(clock.tick_s)
-    service = TurnService(
-        settings.models,
-        StaticOrder(cooldown),
-        Attempts(used, cooldown),
-        Ledger(Journal(settings.data_path) if journal is None else journal, metrics),
-        clock,
-        vendors=frozenset(n for n, b in settings.backends.items() if b.kind == "litellm"),
-    )
+    ledger = Ledger(Journal(settings.data_path) if journal is None else journal, metrics)
+    vendors = frozenset(n for n, b in settings.backends.items() if b.kind == "litellm")
+    parts = (settings.models, StaticOrder(cooldown), Attempts(used, cooldown), ledger, clock)
     app = FastAPI(
         title="agentspec", docs_url=None, redoc_url=None, openapi_url=None, lifespan=_closing(used)
     )
-    for path, surface in _surfaces(clock).items():
+    for path, answering, errors in served(
+        TurnService(*parts, vendors=vendors),
+        EmbeddingService(*parts, vendors=vendors),
+        settings.models,
+        used,
+        Memory(clock.tick_s),
+    ):
         endpoint = Endpoint(
-            surface,
-            service,
+            answering,
+            errors,
             guard,
             clock,
             max_body_bytes=settings.server.max_body_bytes,
@@ -83,16 +84,6 @@ def create_app(
         app.include_router(router, dependencies=locked)
     _install_errors(app)
     return app
-
-
-def _surfaces(clock: Clock) -> dict[str, Surface]:
-    """The protocols that are answered, by their paths."""
-    memory = Memory(clock.tick_s)
-    return {
-        "/v1/chat/completions": ChatSurface(),
-        "/v1/responses": ResponsesSurface(memory),
-        "/v1/messages": MessagesSurface(),
-    }
 
 
 def _closing(
@@ -119,6 +110,11 @@ def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Me
     router = APIRouter()
     default_model = next(iter(settings.models))
 
+    @router.head("/")
+    async def probe() -> Response:
+        """Claude Code asks whether anybody is there."""
+        return Response()
+
     @router.get("/health")
     async def health() -> Response:
         return _json({"status": "ok"})
@@ -138,17 +134,24 @@ def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Me
 
 
 def _models(catalogue: Catalogue) -> APIRouter:
+    """The models, in the shape of the vendor whose header the client sends."""
     router = APIRouter()
 
     @router.get("/v1/models")
-    async def models() -> Response:
-        return _json(await catalogue.list())
+    async def models(request: Request) -> Response:
+        found = await catalogue.list()
+        return _json(anthropic_list(found) if _speaks_anthropic(request) else found)
 
     @router.get("/v1/models/{model_id:path}")
-    async def model(model_id: str) -> Response:
-        return _json(await catalogue.get(model_id))
+    async def model(request: Request, model_id: str) -> Response:
+        found = await catalogue.get(model_id)
+        return _json(anthropic_card(found) if _speaks_anthropic(request) else found)
 
     return router
+
+
+def _speaks_anthropic(request: Request) -> bool:
+    return "anthropic-version" in request.headers or request.url.path.startswith("/v1/messages")
 
 
 def _install_errors(app: FastAPI) -> None:
@@ -158,6 +161,8 @@ def _install_errors(app: FastAPI) -> None:
         headers = {}
         if status == 401 and request.url.path.startswith("/dashboard"):
             headers["www-authenticate"] = 'Basic realm="agentspec", charset="UTF-8"'
+        if _speaks_anthropic(request):
+            return _json(anthropic_body(error), status=anthropic_status(error))
         return _json(openai_body(error), status=status, headers=headers)
 
     @app.exception_handler(HTTPException)
@@ -166,7 +171,8 @@ def _install_errors(app: FastAPI) -> None:
         told = InvalidRequest(
             f"{error.detail}: {request.method} {request.url.path}", code=code or "http_error"
         )
-        return _json(openai_body(told), status=error.status_code, headers=error.headers)
+        body = anthropic_body(told) if _speaks_anthropic(request) else openai_body(told)
+        return _json(body, status=error.status_code, headers=error.headers)
 
 
 def _json(

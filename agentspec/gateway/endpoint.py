@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import Receive, Scope, Send
 
@@ -12,27 +13,33 @@ from .auth import Guard
 from .body import ClientGone, read_body
 from .clock import Clock
 from .exchange import Exchange
-from .service import TurnService
-from .surface import Surface
+from .surface import ErrorShape
 
 log = logging.getLogger(__name__)
 
 
+Answering = Callable[[bytes, Mapping[str, str], str, Exchange], Awaitable[None]]
+
+
 class Endpoint:
-    """Reads the request, checks the key, and hands over to the service."""
+    """Reads the request, checks the key, and hands over.
+
+    answering: what answers, given the body, the headers (names in lower case), the key's id and the
+    exchange. errors: how the protocol spells an error.
+    """
 
     def __init__(
         self,
-        surface: Surface,
-        service: TurnService,
+        answering: Answering,
+        errors: ErrorShape,
         guard: Guard,
         clock: Clock,
         *,
         max_body_bytes: int,
         keepalive_s: float,
     ):
-        self._surface = surface
-        self._service = service
+        self._answering = answering
+        self._errors = errors
         self._guard = guard
         self._clock = clock
         self._max_body_bytes = max_body_bytes
@@ -42,7 +49,7 @@ class Endpoint:
         exchange = Exchange(
             receive,
             send,
-            errors=self._surface.errors,
+            errors=self._errors,
             keepalive_s=self._keepalive_s,
             tick_s=self._clock.tick_s,
         )
@@ -51,7 +58,7 @@ class Endpoint:
             key_id = self._guard.check(headers)
             body = await read_body(receive, headers, self._max_body_bytes)
             async with exchange:
-                await self._service.answer(self._surface, body, headers, key_id, exchange)
+                await self._answering(body, headers, key_id, exchange)
         except AgentspecError as error:
             await exchange.fail(error)
         except ClientGone:

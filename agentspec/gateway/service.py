@@ -130,6 +130,7 @@ class TurnService:
             upstream_model=model.upstream_name or request.model,
             created_s=opened.ts_ms // 1000,
             extension=extension_for(request, session.id, scope),
+            native=asked.native,
         )
 
     def _opening_record(self, surface: str, headers: Mapping[str, str], key_id: str) -> OpenRecord:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from agentspec.backends.base import Native
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
 from agentspec.wire.errors import AgentspecError, http_status, openai_body
 from agentspec.wire.extension import SpecReport
@@ -90,7 +91,7 @@ class Asked(Protocol):
     """One request, translated.
 
     request: the chat request that says the same; body: its JSON fields, for a backend.
-    native: the client's own fields, where backends can be spoken to in the same protocol.
+    native: the request as it was sent, where some servers offer the same protocol.
     """
 
     @property
@@ -100,7 +101,7 @@ class Asked(Protocol):
     def body(self) -> dict[str, msgspec.Raw]: ...
 
     @property
-    def native(self) -> dict[str, msgspec.Raw] | None: ...
+    def native(self) -> Native | None: ...
 
     def answer(self, started: Started) -> Answer: ...
 

@@ -47,7 +47,7 @@ class Attempts:
 
     async def complete(self, decision: Decision, turn: Turn) -> ChatResponse:
         """The whole answer. Raises the last backend's error when none answers."""
-        return await self._first_success(decision, lambda backend: backend.complete(turn))
+        return await self.first_success(decision, lambda backend: backend.complete(turn))
 
     async def open_stream(self, decision: Decision, turn: Turn) -> OpenedStream:
         """The first stream to yield a chunk. The caller closes ``rest``."""
@@ -59,11 +59,12 @@ class Attempts:
             except StopAsyncIteration:
                 raise UpstreamFailed(f"Backend '{backend.name}' sent an empty stream.") from None
 
-        return await self._first_success(decision, open_one)
+        return await self.first_success(decision, open_one)
 
-    async def _first_success(
+    async def first_success(
         self, decision: Decision, attempt: Callable[[Backend], Awaitable[Result]]
     ) -> Result:
+        """What the first backend that succeeds returns. Raises the last one's error."""
         assert decision.order, "a decision names at least one backend"
         last = decision.order[-1]
         for name in decision.order:

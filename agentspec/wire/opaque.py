@@ -23,7 +23,7 @@ def unseal(word: str | None) -> str | None:
     if not word or not word.startswith(_MARK):
         return None
     try:
-        raw = base64.urlsafe_b64decode(word[len(_MARK) :])
+        raw = base64.b64decode(word[len(_MARK) :], altchars=b"-_", validate=True)
         return raw.decode("utf-8", "surrogatepass")
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None

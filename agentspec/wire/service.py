@@ -1,6 +1,9 @@
-"""The small endpoints beside chat: model list and tokenize."""
+"""The small endpoints beside chat: model list (in both vendors' shapes) and tokenize."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -28,6 +31,27 @@ class ModelCard(msgspec.Struct):
 class ModelList(msgspec.Struct):
     data: list[ModelCard]
     object: str = "list"
+
+
+def anthropic_card(card: ModelCard) -> dict[str, Any]:
+    """A model as Anthropic's list shows it. Claude Code offers those whose id begins "claude"."""
+    created = datetime.fromtimestamp(card.created, UTC)
+    return {
+        "type": "model",
+        "id": card.id,
+        "display_name": card.id,
+        "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "max_input_tokens": card.context_length,
+    }
+
+
+def anthropic_list(models: ModelList) -> dict[str, Any]:
+    cards = [anthropic_card(card) for card in models.data]
+    ends = {
+        "first_id": cards[0]["id"] if cards else None,
+        "last_id": cards[-1]["id"] if cards else None,
+    }
+    return {"data": cards, "has_more": False, **ends}
 
 
 class TokenizeRequest(msgspec.Struct, omit_defaults=True):

@@ -295,6 +295,25 @@ async def _whole(up: Upstream, name: str) -> web.Response:
     return web.json_response(body | {"choices": [choice], "usage": USAGE, "agentspec": REPORT})
 
 
+async def _completions(up: Upstream, request: web.Request) -> web.StreamResponse:
+    """Text completions, as vLLM and others offer them."""
+    body = await request.json()
+    up.seen.append(body | {"path": request.path})
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "their-name"}
+    if not body.get("stream"):
+        choice = {"index": 0, "text": "".join(TEXT), "finish_reason": "stop", "logprobs": None}
+        return web.json_response(head | {"choices": [choice], "usage": USAGE})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for text, reason in [*((t, None) for t in TEXT), ("", "stop")]:
+        choice = {"index": 0, "text": text, "finish_reason": reason}
+        data = json.dumps(head | {"choices": [choice]}).encode()
+        await response.write(b"data: " + data + b"\n\n")
+    await response.write(b"data: " + json.dumps(head | {"choices": [], "usage": USAGE}).encode())
+    await response.write(b"\n\n" + DONE)
+    return response
+
+
 @contextlib.asynccontextmanager
 async def running_upstream() -> AsyncIterator[Upstream]:
     """Start the stand-in on a free port; ``left`` is set when a client breaks a request off."""
@@ -311,11 +330,32 @@ async def running_upstream() -> AsyncIterator[Upstream]:
         card = {"id": "good", "object": "model", "max_model_len": 4096}
         return web.json_response({"data": [card]}, status=200 if up.healthy else 500)
 
+    async def completions(request: web.Request) -> web.StreamResponse:
+        return await _completions(up, request)
+
+    async def embeddings(request: web.Request) -> web.Response:
+        body = await request.json()
+        up.seen.append(body | {"path": request.path})
+        vector = "AACAPw==" if body.get("encoding_format") == "base64" else [1.0]
+        data = [{"object": "embedding", "index": 0, "embedding": vector}]
+        usage = {"prompt_tokens": 3, "total_tokens": 3}
+        return web.json_response({"object": "list", "data": data, "model": "e", "usage": usage})
+
+    async def tokenize(request: web.Request) -> web.Response:
+        body = await request.json()
+        up.seen.append(body | {"path": request.path})
+        if body["model"] == "vllm":
+            return web.json_response({"message": "no such path"}, status=404)
+        return web.json_response({"count": 321, "max_model_len": 4096, "tokens": []})
+
     async def health(_: web.Request) -> web.Response:
         return web.json_response({}, status=200 if up.healthy else 503)
 
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/v1/chat/completions", chat)
+    app.router.add_post("/v1/completions", completions)
+    app.router.add_post("/v1/embeddings", embeddings)
+    app.router.add_post("/tokenize", tokenize)
     app.router.add_get("/v1/models", models)
     app.router.add_get("/health", health)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -34,7 +34,7 @@ class ChatSurface:
 class ChatAsked:
     request: ChatRequest
     body: dict[str, msgspec.Raw]
-    native: dict[str, msgspec.Raw] | None = None
+    native: None = None
 
     def answer(self, started: Started) -> ChatAnswer:
         return ChatAnswer(self.request)

@@ -53,7 +53,7 @@ class MessagesAsked:
     translated: Translated
     request: ChatRequest
     body: dict[str, msgspec.Raw]
-    native: dict[str, msgspec.Raw] | None = None
+    native: None = None
 
     def answer(self, started: Started) -> MessagesAnswer:
         writer = MessagesWriter(

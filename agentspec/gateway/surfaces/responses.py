@@ -83,7 +83,7 @@ class ResponsesAsked:
     keeper: Keeper | None
     request: ChatRequest
     body: dict[str, msgspec.Raw]
-    native: dict[str, msgspec.Raw] | None = None
+    native: None = None
 
     def answer(self, started: Started) -> ResponsesAnswer:
         reasoning = self.asked.reasoning

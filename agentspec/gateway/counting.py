@@ -1,0 +1,76 @@
+"""How many tokens a request's prompt has, asked of the backend it would run on.
+
+``/v1/messages/count_tokens`` and ``/v1/responses/input_tokens``. Nothing runs, so the ledger has no
+row of it. Where no backend can tell, the count is estimated, and a header says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agentspec.backends.base import Backend, CountsTokens, Turn
+from agentspec.settings import ModelSettings
+from agentspec.wire.chat import encode
+from agentspec.wire.errors import ModelNotFound, UpstreamFailed
+
+from .auth import LOCAL_SCOPE
+from .exchange import Exchange
+from .surface import Caller, Surface
+
+ESTIMATED = {"x-agentspec-token-count": "estimated"}
+_BYTES_PER_TOKEN = 4  # the usual rule of thumb
+
+
+class TokenCounter:
+    """Counts for one surface. shape: the answer's JSON value for a count."""
+
+    def __init__(
+        self,
+        surface: Surface,
+        models: Mapping[str, ModelSettings],
+        backends: Mapping[str, Backend],
+        shape: Callable[[int], Any],
+    ):
+        self._surface = surface
+        self._models = models
+        self._backends = backends
+        self._shape = shape
+
+    async def answer(
+        self, body: bytes, headers: Mapping[str, str], key_id: str, exchange: Exchange
+    ) -> None:
+        """Answer one request. Raises ``AgentspecError``."""
+        asked = self._surface.translate(body, Caller(headers, key_id or LOCAL_SCOPE))
+        model = self._models.get(asked.request.model)
+        if model is None:
+            raise ModelNotFound(
+                f"The model '{asked.request.model}' does not exist here.", param="model"
+            )
+        turn = Turn(
+            id="",
+            request=asked.request,
+            body=asked.body,
+            upstream_model=model.upstream_name or asked.request.model,
+            created_s=0,
+        )
+        count = await self._count(turn, model)
+        told = {} if count is not None else ESTIMATED
+        if count is None:
+            parts = [raw for name, raw in asked.body.items() if name in ("messages", "tools")]
+            count = sum(len(bytes(raw)) for raw in parts) // _BYTES_PER_TOKEN
+        await exchange.send_json(200, encode(self._shape(count)), told)
+
+    async def _count(self, turn: Turn, model: ModelSettings) -> int | None:
+        """The first count that a backend gives; a server that fails doesn't tell."""
+        for name in model.backends:
+            backend = self._backends[name]
+            if not isinstance(backend, CountsTokens):
+                continue
+            try:
+                count = await backend.count_tokens(turn)
+            except UpstreamFailed:
+                continue
+            if count is not None:
+                return count
+        return None

@@ -1,0 +1,93 @@
+"""``/v1/responses/compact``: a conversation becomes a summary, which the model itself writes.
+
+The answer is one item that the client puts in place of what it summarised; see ``wire/opaque.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agentspec.gateway.surface import Caller, Started
+from agentspec.wire.canonical import body_of
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Message, Usage, encode
+from agentspec.wire.errors import AgentspecError, InvalidRequest, UpstreamFailed
+from agentspec.wire.extension import SpecReport
+from agentspec.wire.opaque import seal
+from agentspec.wire.responses_out import usage_body
+
+from .responses import ResponsesAsked, ResponsesSurface
+
+PROMPT = (
+    "Summarise the conversation above, so that another assistant can go on from your summary "
+    "alone: what is wanted, what was done and found (with names of files, commands and decisions), "
+    "and what remains to be done. Write only the summary."
+)
+
+
+class CompactionSurface:
+    name = "compact"
+
+    def __init__(self, responses: ResponsesSurface):
+        self.errors = responses.errors
+        self._responses = responses
+
+    def translate(self, body: bytes, caller: Caller) -> CompactionAsked:
+        asked: ResponsesAsked = self._responses.translate(body, caller)
+        if asked.request.stream:
+            raise InvalidRequest("A compaction is not streamed.", param="stream")
+        request = msgspec.structs.replace(
+            asked.request,
+            messages=[*asked.request.messages, Message("user", PROMPT)],
+            tools=None,
+            tool_choice=None,
+            parallel_tool_calls=None,
+            response_format=None,
+        )
+        return CompactionAsked(request, body_of(request))
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionAsked:
+    request: ChatRequest
+    body: dict[str, msgspec.Raw]
+    native: None = None
+
+    def answer(self, started: Started) -> CompactionAnswer:
+        return CompactionAnswer(started)
+
+
+class CompactionAnswer:
+    def __init__(self, started: Started):
+        self._started = started
+
+    def whole(self, response: ChatResponse) -> bytes:
+        summary = response.choices[0].message.content
+        if not summary:
+            raise UpstreamFailed("The model wrote no summary.")
+        key = self._started.key
+        item: dict[str, Any] = {
+            "id": f"cmp_{key}",
+            "type": "compaction",
+            "encrypted_content": seal(summary),
+        }
+        return encode(
+            {
+                "id": f"resp_{key}",
+                "object": "response.compaction",
+                "created_at": self._started.created_s,
+                "output": [item],
+                "usage": usage_body(response.usage),
+            }
+        )
+
+    def chunk(self, chunk: ChatChunk) -> bytes:
+        raise AssertionError("a compaction is not streamed")
+
+    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+        raise AssertionError("a compaction is not streamed")
+
+    def failed(self, error: AgentspecError) -> bytes:
+        raise AssertionError("a compaction is not streamed")

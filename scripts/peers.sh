@@ -70,8 +70,8 @@ if [ "$only" != llamacpp ]; then
 fi
 
 {
-  [ ! -x "$peers/bin/llama-server" ] ||
-    echo "llama-cpp-python $llama_cpp ($("$peers/bin/llama-server" --version 2>&1 | head -1))"
+  # llama-server's own --version is no help: it was built outside llama.cpp's repository.
+  [ ! -x "$peers/bin/llama-server" ] || echo "llama-cpp-python $llama_cpp"
   pip list --format freeze | sed -n 's/^\(transformers\)==/\1 /p; s/^torch==/transformers-torch /p'
 } >"$peers/versions.txt"
 cat "$peers/versions.txt"

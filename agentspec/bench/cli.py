@@ -36,13 +36,16 @@ def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> No
 def _add_engine(kinds: Any) -> None:
     parser = kinds.add_parser("engine", help="decode speed of this engine, llama.cpp, transformers")
     _common(parser, 6, "1")
-    parser.add_argument("--workloads", type=words, default="tool,edit,code,chat")
+    parser.add_argument("--workloads", type=words, default="tool,edit,code,chat,edit-replay")
+    parser.add_argument(
+        "--contexts", type=numbers, default="0", help="prompt tokens to pad to, N,N; 0: as it is"
+    )
     parser.add_argument("--modes", type=words, default="plain,speculative")
     parser.add_argument("--engines", type=words, default="agentspec,llamacpp,transformers")
     parser.add_argument("--max-tokens", type=int, default=192, help="output limit of one run")
     parser.add_argument("--threads", type=int, default=0, help="of every engine; 0: all cores")
     parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
-    parser.add_argument("--data", metavar="DIR", help="take WORKLOAD.jsonl from here instead")
+    parser.add_argument("--data", metavar="DIR", help="WORKLOAD.jsonl, SWE-agent's *.traj[.gz]")
     parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
     parser.add_argument("--config", metavar="FILE", help="settings of this engine")
     parser.set_defaults(run=run_engine)

@@ -1,8 +1,10 @@
 """``bench engine``: decode speed of this engine beside its peers, same prompts, weights, threads.
 
-Every engine gets the same token ids, greedy. tok_s is decode tokens a second in process: our own
-clock around ``Engine.step``, llama-server's ``timings``, a streamer in transformers. Answers that
-run into a loop are kept in ``runs`` and counted in ``looped``, but enter no median.
+Every engine gets the same token ids, greedy. tok_s is decode tokens a second of one sequence, in
+process: our own clock around ``Engine.step``, llama-server's ``timings``, a streamer in
+transformers. total_tok_s is the output of all sequences over the wall time of all, prompts
+included. Answers that run into a loop are kept in ``runs`` and counted in ``looped``, but enter no
+median.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,8 +28,8 @@ from .transformers_peer import Transformers
 from .workloads import BenchError, Case, Run, load
 
 COLUMNS = [
-    *("engine", "mode", "workload", "tok_s", "prefill_tok_s", "accepted_length", "n", "looped"),
-    *("variant", "concurrency"),
+    *("engine", "mode", "workload", "context", "concurrency", "tok_s", "total_tok_s"),
+    *("prefill_tok_s", "accepted_length", "n", "looped", "variant"),
 ]
 
 
@@ -37,6 +40,7 @@ class Plan:
     engines: list[str]
     modes: list[str]
     workloads: list[str]
+    contexts: list[int]
     concurrency: list[int]
     count: int
     max_tokens: int
@@ -53,6 +57,7 @@ class Plan:
             engines=args.engines,
             modes=args.modes,
             workloads=args.workloads,
+            contexts=args.contexts,
             concurrency=args.concurrency,
             count=args.n,
             max_tokens=args.max_tokens,
@@ -64,12 +69,23 @@ class Plan:
             seed=args.seed,
         )
 
+    @property
+    def most(self) -> int:
+        """Prompts of one row, at most: enough to keep every level busy."""
+        return max(self.count, *self.concurrency)
+
+    @property
+    def kv_tokens(self) -> int:
+        """What all sequences of a row may hold together."""
+        return max(self.concurrency) * (max(self.contexts) + self.max_tokens + 64)
+
 
 class Engine(Protocol):
     """One engine of the comparison. A mode may have several variants; each is measured."""
 
     @property
     def name(self) -> str: ...
+    def able(self, workload: str, concurrency: int) -> bool: ...
     def variants(self, mode: str) -> tuple[str, ...]: ...
     def runs(self, cases: Seq[Case], variant: str, concurrency: int) -> Iterator[Run]: ...
 
@@ -93,7 +109,15 @@ def peers(plan: Plan, weights: Path) -> list[Engine]:
     return found
 
 
-def row(engine: str, mode: str, variant: str, workload: str, runs: Seq[Run]) -> dict[str, Any]:
+def row(
+    engine: str,
+    mode: str,
+    variant: str,
+    workload: str,
+    runs: Seq[Run],
+    context: int = 0,
+    concurrency: int = 1,
+) -> dict[str, Any]:
     """One result. Medians are over the runs that did not loop; n counts those."""
     good = [run for run in runs if not run.looped and run.tok_s is not None]
 
@@ -105,14 +129,24 @@ def row(engine: str, mode: str, variant: str, workload: str, runs: Seq[Run]) -> 
         "engine": engine,
         "mode": mode,
         "workload": workload,
+        "context": context,
+        "concurrency": concurrency,
         "tok_s": median(rates),
+        "total_tok_s": _total(runs),
         "prefill_tok_s": median([run.prefill_tok_s for run in runs]),
         "accepted_length": median([run.accepted_length for run in good]),
         "n": len(good),
         "looped": sum(run.looped for run in runs),
         "variant": variant,
+        "prompt_tokens": median([run.prompt_tokens for run in runs]),
         "spread": spread(rates),
     }
+
+
+def _total(runs: Seq[Run]) -> float | None:
+    """Output tokens of all runs over the time from the first start to the last end."""
+    wall_s = max(run.ended_s for run in runs) - min(run.started_s for run in runs) if runs else 0
+    return sum(run.out_tokens for run in runs) / wall_s if wall_s > 0 else None
 
 
 def best(rows: Seq[dict[str, Any]]) -> dict[str, Any]:
@@ -120,31 +154,37 @@ def best(rows: Seq[dict[str, Any]]) -> dict[str, Any]:
     return max(rows, key=lambda one: one["tok_s"] or 0.0)
 
 
+def _plots(plan: Plan, engine: Engine) -> Iterator[tuple[str, str, int, int, str]]:
+    """What to measure of an engine: mode, workload, context, concurrency, variant."""
+    for workload, context, level in product(plan.workloads, plan.contexts, plan.concurrency):
+        if not engine.able(workload, level):
+            continue
+        for mode in plan.modes:
+            for variant in engine.variants(mode):
+                yield mode, workload, context, level, variant
+
+
 def _measure(engine: Engine, plan: Plan, cases: Seq[Case]) -> Iterator[dict[str, Any]]:
     """Rows of every variant, each with its runs."""
-    for mode in plan.modes:
-        for workload in plan.workloads:
-            chosen = [case for case in cases if case.workload == workload]
-            for level in plan.concurrency:
-                if level > 1 and engine.name == "transformers":
-                    continue
-                for variant in engine.variants(mode):
-                    started_s = time.perf_counter()
-                    runs = list(engine.runs(chosen, variant, level))
-                    one = row(engine.name, mode, variant, workload, runs)
-                    rate = "-" if one["tok_s"] is None else f"{one['tok_s']:.1f}"
-                    report.progress(
-                        f"{engine.name} {variant} {workload} x{level}: {rate} tok/s, "
-                        f"{one['looped']} looped ({time.perf_counter() - started_s:.0f} s)"
-                    )
-                    yield one | {"concurrency": level, "runs": [asdict(run) for run in runs]}
+    for mode, workload, context, level, variant in _plots(plan, engine):
+        chosen = [c for c in cases if (c.workload, c.context) == (workload, context)]
+        started_s = time.perf_counter()
+        runs = list(engine.runs(chosen[: max(plan.count, level)], variant, level))
+        one = row(engine.name, mode, variant, workload, runs, context, level)
+        rate = "-" if one["tok_s"] is None else f"{one['tok_s']:.1f}"
+        at = f"{workload} {context or 'own'} x{level}"
+        report.progress(
+            f"{engine.name} {variant} {at}: {rate} tok/s, {one['looped']} looped "
+            f"({time.perf_counter() - started_s:.0f} s)"
+        )
+        yield one | {"runs": [asdict(run) for run in runs]}
 
 
 def _compact(rows: Seq[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each engine, mode, workload and concurrency: its best variant, without runs."""
+    """One row for each situation: an engine's best variant, without its runs."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in rows:
-        key = tuple(one[name] for name in ("engine", "mode", "workload", "concurrency"))
+        key = tuple(one[name] for name in ("engine", "mode", "workload", "context", "concurrency"))
         groups.setdefault(key, []).append({k: v for k, v in one.items() if k != "runs"})
     return [best(group) for group in groups.values()]
 
@@ -158,12 +198,12 @@ def _peer_versions(plan: Plan) -> dict[str, str]:
 
 def run(plan: Plan) -> dict[str, Any]:
     """The whole bench. Engines run one after the other, never at the same time."""
-    ours = Ours.start(plan.weights, plan.threads, plan.config)
+    ours = Ours.start(plan.weights, plan.threads, plan.config, plan.kv_tokens)
     engines: list[Engine] = [*peers(plan, ours.weights)]
     if "agentspec" in plan.engines:
         engines.insert(0, ours)
-    prompts = [p for name in plan.workloads for p in load(name, plan.count, plan.data, plan.seed)]
-    cases = [ours.case(prompt, plan.max_tokens) for prompt in prompts]
+    prompts = [p for name in plan.workloads for p in load(name, plan.most, plan.data, plan.seed)]
+    cases = [ours.case(p, plan.max_tokens, length) for p in prompts for length in plan.contexts]
     rows = [row for engine in engines for row in _measure(engine, plan, cases)]
     return report.build(
         _compact(rows),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
@@ -11,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from agentspec.settings import load
 from agentspec.wire.chat import decode_request, encode
+from agentspec.wire.errors import ContextLengthExceeded
 
+from . import padding
 from .stats import looping
+from .teacher import Lesson, Teacher
 from .workloads import Case, Prompt, Run
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 class Timing:
     """What one sequence showed from outside. Times are ``time.perf_counter()`` seconds."""
 
+    case: Case
+    start_s: float
     first_s: float = 0.0
     first_tokens: int = 0
     tokens: int = 0
@@ -51,33 +57,50 @@ class Ours:
         planner: Planner,
         tokenizer: Tokenizer,
         weights: Path,
+        teacher: Teacher,
     ):
         self.weights = weights
         self._engine = engine
         self._planner = planner
         self._tokenizer = tokenizer
-        self._prompts: dict[str, Prompt] = {}
+        self._teacher = teacher
+        self._bodies: dict[str, dict[str, Any]] = {}
         self._runs = 0
 
     @classmethod
-    def start(cls, weights: str | None, threads: int, config: str | None) -> Ours:
-        """Load the model and profile its cost curve. Raises ``SettingsError``, ``FetchError``."""
+    def start(
+        cls, weights: str | None, threads: int, config: str | None, kv_tokens: int = 0
+    ) -> Ours:
+        """Load the model and profile its cost curve. Raises ``SettingsError``, ``FetchError``.
+
+        kv_tokens: what the K/V pool must hold at least.
+        """
         from agentspec.engine.build import build
 
         settings = load(config).engine
         settings.threads = threads
+        settings.kv_tokens = max(settings.kv_tokens, kv_tokens)
         if weights is not None:
             settings.weights = weights
-        built = build(settings)
-        return cls(built.engine, built.planner, built.tokenizer, built.weights)
+        teachers: list[Teacher] = []
+
+        def wrap(runner: Any) -> Teacher:
+            teachers.append(Teacher(runner))
+            return teachers[0]
+
+        built = build(settings, wrap)
+        return cls(built.engine, built.planner, built.tokenizer, built.weights, teachers[0])
+
+    def able(self, workload: str, concurrency: int) -> bool:
+        return True
 
     def variants(self, mode: str) -> tuple[str, ...]:
         return ("plain",) if mode == "plain" else ("+".join(self._planner.sources),)
 
-    def _plan(self, prompt: Prompt, max_tokens: int, speculate: bool) -> GenerationRequest:
+    def _plan(self, body: dict[str, Any], max_tokens: int, speculate: bool) -> GenerationRequest:
         self._runs += 1
-        body: dict[str, Any] = {
-            **prompt.body,
+        body = {
+            **body,
             "model": self._planner.model,
             "temperature": 0,
             "max_tokens": max_tokens,
@@ -86,54 +109,71 @@ class Ours:
         turn = self._planner.plan(decode_request(encode(body)), time.monotonic())
         return replace(turn.sequences[0], cache_scope=f"bench-{self._runs}", session=None)
 
-    def case(self, prompt: Prompt, max_tokens: int) -> Case:
-        """The prompt as token ids, for every engine."""
-        self._prompts[prompt.id] = prompt
-        tokens = tuple(self._plan(prompt, max_tokens, False).prompt)
-        return Case(prompt.id, prompt.workload, tokens, max_tokens)
+    def _count(self, body: dict[str, Any]) -> int:
+        try:
+            return len(self._plan(body, 1, False).prompt)
+        except ContextLengthExceeded:
+            return sys.maxsize
+
+    def case(self, prompt: Prompt, max_tokens: int, context: int = 0) -> Case:
+        """The prompt as token ids, for every engine. context: tokens to bring it to, 0: none."""
+        body, most = prompt.body, self._planner.context_tokens - max_tokens
+        if context or self._count(body) > most:
+            seed = sum(prompt.id.encode())
+            body = padding.fitted(
+                body, prompt.workload, self._count, min(context or most, most), seed
+            )
+        id = f"{prompt.id}@{context}"
+        self._bodies[id] = body
+        script = () if prompt.answer is None else self._script(prompt.answer)
+        tokens = tuple(self._plan(body, max_tokens, False).prompt)
+        return Case(id, prompt.workload, tokens, max_tokens, context, script[:max_tokens])
+
+    def _script(self, answer: str) -> tuple[int, ...]:
+        return (*self._tokenizer.encode(answer), min(self._tokenizer.eos_ids))
 
     def runs(self, cases: Seq[Case], variant: str, concurrency: int) -> Iterator[Run]:
-        """Measure the cases, ``concurrency`` at a time, after an unmeasured one."""
+        """Measure the cases, ``concurrency`` at a time, after an unmeasured short one."""
         speculate = variant != "plain"
-        self._together([replace(cases[0], max_tokens=8)], speculate)
-        for i in range(0, len(cases), concurrency):
-            yield from self._together(cases[i : i + concurrency], speculate)
+        self._teacher.teach([Lesson(c.tokens + c.script, len(c.tokens)) for c in cases if c.script])
+        list(self._together([replace(cases[0], max_tokens=8)], speculate, 1))
+        yield from self._together(cases, speculate, concurrency)
+        self._teacher.teach(())
 
-    def _together(self, cases: Seq[Case], speculate: bool) -> list[Run]:
-        asked = {}
-        for case in cases:
-            request = self._plan(self._prompts[case.id], case.max_tokens, speculate)
-            asked[request.id] = (case, request)
-        timings = {id: Timing() for id in asked}
-        runs = []
-        start_s = time.perf_counter()
-        for _, request in asked.values():
-            self._engine.add(request)
-        while self._engine.has_work():
+    def _together(self, cases: Seq[Case], speculate: bool, concurrency: int) -> Iterator[Run]:
+        """As one ends the next comes; only so many are in the engine."""
+        coming, timings = list(cases), dict[str, Timing]()
+        while coming or timings:
+            while coming and len(timings) < concurrency:
+                case = coming.pop(0)
+                request = self._plan(self._bodies[case.id], case.max_tokens, speculate)
+                timings[request.id] = Timing(case, time.perf_counter())
+                self._engine.add(request)
             outputs = self._engine.step()
             now_s = time.perf_counter()
             for output in outputs:
                 timings[output.id].add(output, now_s)
                 if output.finish_reason is not None:
-                    case = asked[output.id][0]
-                    runs.append(self._run(case, timings[output.id], output, start_s))
-        return runs
+                    yield self._run(timings.pop(output.id), output)
 
-    def _run(self, case: Case, timing: Timing, last: Output, start_s: float) -> Run:
+    def _run(self, timing: Timing, last: Output) -> Run:
         assert last.report is not None
-        report, text = last.report, "".join(timing.text)
+        case, report, text = timing.case, last.report, "".join(timing.text)
         # Tokens that the grammar forces are there before the prompt is through: not the start.
-        begin_s = max(timing.first_s, start_s + report.busy_us.prefill / 1e6)
+        begin_s = max(timing.first_s, timing.start_s + report.busy_us.prefill / 1e6)
         count, decode_s = timing.tokens - timing.first_tokens, timing.last_s - begin_s
         accepted = report.totals()[1]
         return Run(
             case=case.id,
             workload=case.workload,
+            prompt_tokens=len(case.tokens),
             out_tokens=timing.tokens,
             tok_s=count / decode_s if count and decode_s > 0 else None,
-            prefill_tok_s=len(case.tokens) / (begin_s - start_s),
+            prefill_tok_s=len(case.tokens) / (begin_s - timing.start_s),
             accepted_length=1 + accepted / report.steps if report.steps else 1.0,
-            looped=looping(self._tokenizer.encode(text)),
+            looped=not case.script and looping(self._tokenizer.encode(text)),
             text=text,
             exact=report.exact,
+            started_s=timing.start_s,
+            ended_s=timing.last_s,
         )

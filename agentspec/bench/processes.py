@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 
 class ProcessFailed(ChildProcessError):
@@ -45,6 +46,38 @@ def started(command: Seq[str], folder: str | Path) -> Iterator[subprocess.Popen[
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+
+
+@contextmanager
+def talk(command: Seq[str]) -> Iterator[Callable[[str], str]]:
+    """Run a command that answers a line for a line; the block gets the function that asks.
+
+    It raises ``ProcessFailed`` with the command's last words when there is no answer.
+    """
+    with (
+        TemporaryFile("w+") as log,
+        subprocess.Popen(command, stdin=-1, stdout=-1, stderr=log, text=True) as process,
+    ):
+        to, back = process.stdin, process.stdout
+        assert to and back
+
+        def say(line: str) -> str:
+            try:
+                to.write(line + "\n")
+                to.flush()
+                answer = back.readline()
+            except BrokenPipeError:
+                answer = ""
+            if not answer:
+                log.seek(0)
+                words = log.read()[-500:].strip()
+                raise ProcessFailed(f"{Path(command[0]).name} ended early: {words}")
+            return answer
+
+        try:
+            yield say
+        finally:
+            process.kill()
 
 
 def python(arguments: Seq[str], folder: str | Path):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import Any
 
-from .processes import ProcessFailed
+from . import processes
 from .stats import looping
 from .workloads import Case, Run
 
@@ -28,6 +27,9 @@ class Transformers:
     threads: int
     name: str = "transformers"
 
+    def able(self, workload: str, concurrency: int) -> bool:
+        return concurrency == 1
+
     def variants(self, mode: str) -> tuple[str, ...]:
         return ("plain",) if mode == "plain" else (f"prompt-lookup-{LOOKUP_TOKENS}",)
 
@@ -35,34 +37,18 @@ class Transformers:
         """Measure the cases. Raises ``ProcessFailed`` when the worker ends early."""
         assert concurrency == 1
         command = [str(self.python), str(WORKER), str(self.weights), str(self.threads)]
-        with (
-            TemporaryFile("w+") as log,
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-            ) as worker,
-        ):
-            assert worker.stdin and worker.stdout
-            try:
-                for case in cases:
-                    lookup = 0 if variant == "plain" else LOOKUP_TOKENS
-                    ask = {"tokens": case.tokens, "max_tokens": case.max_tokens, "lookup": lookup}
-                    yield _read(case, _exchange(worker.stdin, worker.stdout, ask, log))
-            finally:
-                worker.kill()
-
-
-def _exchange(to: IO[str], back: IO[str], ask: dict[str, Any], log: IO[str]) -> dict[str, Any]:
-    """One line there, one line back. Raises ``ProcessFailed`` with the worker's words."""
-    try:
-        to.write(json.dumps(ask) + "\n")
-        to.flush()
-        line = back.readline()
-    except BrokenPipeError:
-        line = ""
-    if not line:
-        log.seek(0)
-        raise ProcessFailed(f"{WORKER.name} ended early: {log.read()[-500:].strip()}")
-    return json.loads(line)
+        with processes.talk(command) as say:
+            for case in cases:
+                ask = {
+                    "tokens": case.tokens,
+                    "max_tokens": len(case.script) or case.max_tokens,
+                    "lookup": 0 if variant == "plain" else LOOKUP_TOKENS,
+                    "script": case.script,
+                }
+                started_s = time.perf_counter()
+                run = _read(case, json.loads(say(json.dumps(ask))))
+                run.started_s, run.ended_s = started_s, time.perf_counter()
+                yield run
 
 
 def _read(case: Case, answer: dict[str, Any]) -> Run:
@@ -72,10 +58,11 @@ def _read(case: Case, answer: dict[str, Any]) -> Run:
     return Run(
         case=case.id,
         workload=case.workload,
+        prompt_tokens=len(case.tokens),
         out_tokens=count,
         tok_s=(count - answer["first"]) / decode_s if decode_s > 0 else None,
         prefill_tok_s=len(case.tokens) / times[0],
         accepted_length=(count - answer["first"]) / (len(times) - 1) if len(times) > 1 else 1.0,
-        looped=looping(tokens),
+        looped=not case.script and looping(tokens),
         text=answer["text"],
     )

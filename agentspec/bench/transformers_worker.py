@@ -1,7 +1,8 @@
 """Runs in the peers' environment: greedy answers by transformers, one JSON line for each line.
 
-Usage: ``python transformers_worker.py WEIGHTS.gguf THREADS``. In: ``{tokens, max_tokens, lookup}``.
-Out: ``{tokens, text, first, times_s}``: ``first`` tokens came with the first pass, ``times_s`` are
+Usage: ``python transformers_worker.py WEIGHTS.gguf THREADS``. In: ``{tokens, max_tokens, lookup,
+script}``, script being the answer to write whatever the model would say, or empty. Out:
+``{tokens, text, first, times_s}``: ``first`` tokens came with the first pass, ``times_s`` are
 the seconds since the start at which each pass's tokens were known. bfloat16: faster on a CPU.
 """
 
@@ -44,9 +45,19 @@ def main() -> None:
         str(weights.parent), dtype=torch.bfloat16, **source
     ).eval()
 
-    def answer(tokens: list[int], max_tokens: int, lookup: int) -> dict:
+    def prescribe(whole: list[int]):
+        def process(input_ids, scores):
+            if input_ids.shape[1] < len(whole):
+                scores[:, whole[input_ids.shape[1]]] = torch.inf
+            return scores
+
+        return process
+
+    def answer(tokens: list[int], max_tokens: int, lookup: int, script: list[int]) -> dict:
         ids, clock = torch.tensor([tokens]), Clock()
-        more = {"prompt_lookup_num_tokens": lookup} if lookup else {}
+        more: dict = {"prompt_lookup_num_tokens": lookup} if lookup else {}
+        if script:
+            more["logits_processor"] = [prescribe(tokens + script)]
         with torch.inference_mode():
             out = model.generate(
                 ids,
@@ -66,7 +77,7 @@ def main() -> None:
             "times_s": clock.times_s,
         }
 
-    answer([1, 2, 3, 4], 4, 0)
+    answer([1, 2, 3, 4], 4, 0, [])
     for line in sys.stdin:
         sys.stdout.write(json.dumps(answer(**json.loads(line))) + "\n")
         sys.stdout.flush()

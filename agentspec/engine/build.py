@@ -6,6 +6,7 @@ Takes seconds: the weights are read, and on a machine's first start the cost cur
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from .tokenizer import Tokenizer
 from .turn import Planner
 
 if TYPE_CHECKING:
+    from .core import Runner
     from .runners import AnyRunner
 
 _PROFILE_CONTEXT_TOKENS = 1024
@@ -46,8 +48,8 @@ class Built:
     weights: Path
 
 
-def build(settings: EngineSettings) -> Built:
-    """Load the weights and make every part.
+def build(settings: EngineSettings, wrap: Callable[[AnyRunner], Runner] | None = None) -> Built:
+    """Load the weights and make every part. wrap: puts something between engine and runner.
 
     Raises ``SettingsError`` naming the key, or ``ModelError`` where the weights cannot be had.
     """
@@ -56,7 +58,7 @@ def build(settings: EngineSettings) -> Built:
     tokenizer = Tokenizer.load(path)
     runner = open_runner(settings, path)
     engine = Engine(
-        runner,
+        runner if wrap is None else wrap(runner),
         drafters,
         curve=cost_curve(runner, path),
         settings=settings,

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,13 @@ def plan(*arguments: str) -> engines.Plan:
 
 def test_defaults_are_lists():
     one = plan()
-    assert one.workloads == ["tool", "edit", "code", "chat"]
+    assert one.workloads == ["tool", "edit", "code", "chat", "edit-replay"]
     assert one.modes == ["plain", "speculative"]
     assert one.engines == ["agentspec", "llamacpp", "transformers"]
-    assert one.concurrency == [1]
-    assert plan("--concurrency", "1,16").concurrency == [1, 16]
+    assert (one.contexts, one.concurrency) == ([0], [1])
+    more = plan("--concurrency", "1,16", "--contexts", "512,2048", "--n", "6")
+    assert (more.contexts, more.concurrency, more.most) == ([512, 2048], [1, 16], 16)
+    assert more.kv_tokens >= 16 * (2048 + more.max_tokens)
 
 
 def test_loops_enter_no_median():
@@ -60,6 +63,9 @@ class Scripted:
 
     name = "scripted"
 
+    def able(self, workload: str, concurrency: int) -> bool:
+        return concurrency < 8
+
     def variants(self, mode: str) -> tuple[str, ...]:
         return ("plain",) if mode == "plain" else ("slow", "fast")
 
@@ -69,7 +75,7 @@ class Scripted:
 
 
 def test_a_peer_is_its_best_variant(capsys):
-    wanted = plan("--workloads", "code", "--concurrency", "1,2")
+    wanted = plan("--workloads", "code", "--concurrency", "1,2,8")
     rows = list(engines._measure(Scripted(), wanted, [CASE, CASE]))
     assert len(rows) == 6
     found = {(r["mode"], r["concurrency"]): r for r in engines._compact(rows)}
@@ -80,7 +86,7 @@ def test_a_peer_is_its_best_variant(capsys):
         ("speculative", 2): 40,
     }
     assert found["speculative", 1]["variant"] == "fast"
-    assert "scripted fast code x2: 40.0 tok/s" in capsys.readouterr().err
+    assert "scripted fast code own x2: 40.0 tok/s" in capsys.readouterr().err
 
 
 def test_llama_servers_timings():
@@ -98,6 +104,40 @@ def test_llama_servers_timings():
     got = llamacpp._read(CASE, answer)
     assert (got.tok_s, got.prefill_tok_s, got.accepted_length) == (90.5, 300.0, 3.0)
     assert not got.looped
+
+
+def test_contexts_are_rows_of_their_own():
+    cases = [replace(CASE, context=length) for length in (512, 2048)]
+    wanted = plan("--workloads", "code", "--contexts", "512,2048", "--modes", "plain")
+    rows = list(engines._measure(Scripted(), wanted, cases))
+    assert [(r["context"], len(r["runs"])) for r in rows] == [(512, 1), (2048, 1)]
+    assert len(engines._compact(rows)) == 2
+
+
+def test_total_is_over_the_wall():
+    runs = [run(10), run(10)]
+    runs[0].started_s, runs[0].ended_s = 100.0, 102.0
+    runs[1].started_s, runs[1].ended_s = 101.0, 104.0
+    assert engines.row("e", "plain", "plain", "code", runs)["total_tok_s"] == 18 / 4
+
+
+def test_a_replaying_llama_is_asked_line_by_line(tmp_path: Path):
+    """A stand-in for llama-replay: 2 s for the prompt, 1 s and 3 steps for the answer."""
+    peer = tmp_path / "llama-replay"
+    peer.write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        "for line in sys.stdin:\n"
+        "    n, m, *ids = map(int, line.split())\n"
+        "    assert ids == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10] and (n, m) == (4, 6)\n"
+        "    print(2000000, 1000000, 3, m, flush=True)\n"
+    )
+    peer.chmod(0o755)
+    llama = llamacpp.LlamaCpp(tmp_path / "llama-server", tmp_path / "m.gguf", 1)
+    case = replace(CASE, workload="edit-replay", script=(5, 6, 7, 8, 9, 10))
+    (got,) = llama.runs([case], "ngram-mod", 1)
+    assert (got.tok_s, got.prefill_tok_s, got.accepted_length) == (6.0, 2.0, 2.0)
+    assert llama.able("edit-replay", 1) and not llama.able("edit-replay", 4)
+    assert llama.able("edit", 4)
 
 
 def test_transformers_clock():

@@ -85,9 +85,11 @@ def whole(message: AnswerMessage, reason: str = "stop") -> ChatResponse:
 def chunked(draw: st.DrawFn, message: AnswerMessage) -> list[ChatChunk]:
     """The same message as a stream in pieces of any size; calls may be mixed."""
     deltas: list[Delta] = []
-    for name in ("reasoning_content", "content"):
-        text = getattr(message, name)
-        deltas += [Delta(**{name: piece}) for piece in draw(cuts(text))] if text else []
+    if message.reasoning_content:
+        pieces = draw(cuts(message.reasoning_content))
+        deltas += [Delta(reasoning_content=piece) for piece in pieces]
+    if message.content:
+        deltas += [Delta(content=piece) for piece in draw(cuts(message.content))]
     calls = [] if message.tool_calls is msgspec.UNSET else message.tool_calls
     queues = []
     for index, call in enumerate(calls):

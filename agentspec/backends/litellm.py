@@ -27,7 +27,7 @@ from agentspec.wire.service import ModelCard
 
 from .base import Turn
 from .foreign import decode, to_chunk, to_response
-from .verdict import code_from_words, credential_refused
+from .verdict import anthropic_error, code_from_words, credential_refused, passed_headers
 
 _PASSED_FIELDS = frozenset(
     (
@@ -126,11 +126,16 @@ class LiteLLMBackend:
             return credential_refused(self.name, status)
         message = getattr(error, "message", "") or str(error)
         too_long = kind == "ContextWindowExceededError"
-        return UpstreamFailed(
+        failed = UpstreamFailed(
             message.removeprefix(f"litellm.{kind}: "),
             code="context_length_exceeded" if too_long else code_from_words(message),
             status=status if isinstance(status, int) else None,
+            headers=passed_headers(
+                getattr(getattr(error, "response", None), "headers", None) or {}
+            ),
         )
+        failed.own = anthropic_error(message)
+        return failed
 
     async def models(self) -> list[ModelCard]:
         return []

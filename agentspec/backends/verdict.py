@@ -11,6 +11,7 @@ import msgspec
 from agentspec.wire.errors import UpstreamFailed
 
 _PASSED_HEADERS = ("retry-after", "x-should-retry")
+_RATE_LIMITS = "anthropic-ratelimit-"
 
 # How vLLM, SGLang and llama.cpp say that the prompt is too long. Agents start their compaction on
 # the code, which these servers do not send.
@@ -27,14 +28,37 @@ def error_from_answer(
     message = _text(found.get("message")) or f"Backend '{name}' answered {status}."
     if status in (401, 403):
         return credential_refused(name, status)
-    return UpstreamFailed(
+    error = UpstreamFailed(
         message,
         param=_text(found.get("param")),
         code=_code(found, message),
         status=status,
         type=_text(found.get("type")),
-        headers={key: headers[key] for key in _PASSED_HEADERS if key in headers},
+        headers=passed_headers(headers),
     )
+    error.own = anthropic_error(body.decode("utf-8", "replace"))
+    return error
+
+
+def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers of an error answer that its client is to see."""
+    return {
+        key: value
+        for key, value in headers.items()
+        if key.lower() in _PASSED_HEADERS or key.lower().startswith(_RATE_LIMITS)
+    }
+
+
+def anthropic_error(text: str) -> dict[str, Any] | None:
+    """An error body in Anthropic's shape that stands in ``text``, maybe behind other words."""
+    start = text.find("{")
+    try:
+        found = msgspec.json.decode(text[start:]) if start >= 0 else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("type") != "error":
+        return None
+    return found if isinstance(found.get("error"), dict) else None
 
 
 def credential_refused(name: str, status: int) -> UpstreamFailed:

@@ -90,7 +90,10 @@ class Overloaded(AgentspecError):
 
 
 class UpstreamFailed(AgentspecError):
-    """A backend's error. ``status`` and ``body`` keep what it said, so that it can be passed on."""
+    """A backend's error. ``status`` and ``headers`` keep what it said, so that it can be passed on.
+
+    own: the whole error body, where it is in Anthropic's shape (clients match its wording).
+    """
 
     type = "upstream_error"
     code = "upstream_error"
@@ -108,6 +111,7 @@ class UpstreamFailed(AgentspecError):
         super().__init__(message, param=param, code=code)
         self.status = status
         self.headers = headers or {}
+        self.own: dict[str, Any] | None = None
         if type:
             self.type = type
 

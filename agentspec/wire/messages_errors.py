@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .errors import AgentspecError, InvalidRequest, http_status
+from .errors import AgentspecError, InvalidRequest, UpstreamFailed, http_status
 
 _TYPES = {
     400: "invalid_request_error",
@@ -32,12 +32,20 @@ class ThreadUnsupported(InvalidRequest):
 
 
 def anthropic_status(error: AgentspecError) -> int:
+    """The HTTP status. Anthropic's own errors keep theirs."""
+    if isinstance(error, UpstreamFailed) and error.own is not None and error.status is not None:
+        return error.status
     status = http_status(error)
     return _OVERLOADED if status == 503 else status
 
 
 def anthropic_body(error: AgentspecError, request_id: str = "") -> dict[str, Any]:
-    """``{"type": "error", "error": {...}}``; the same object is an error event in a stream."""
+    """``{"type": "error", "error": {...}}``; the same object is an error event in a stream.
+
+    An error that is Anthropic's own already is passed on unchanged.
+    """
+    if isinstance(error, UpstreamFailed) and error.own is not None:
+        return error.own
     status = http_status(error)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     told: dict[str, Any] = {"type": kind, "message": _words(error)}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET
 
-from .chat import ChatChunk, ChatResponse
+from .chat import ChatChunk, ChatResponse, ToolCallDelta
 from .errors import UpstreamFailed
 from .think import ThinkFilter
 
@@ -70,6 +70,7 @@ class Pieces:
     def __init__(self, call_ids: str):
         self._call_ids = call_ids
         self._calls: dict[int, _Growing] = {}
+        self._latest: dict[int, int] = {}
         self._used_ids: set[str] = set()
         self._think = ThinkFilter()
         self.finish_reason: str | None = None
@@ -84,12 +85,22 @@ class Pieces:
             content = None if delta.content is UNSET else delta.content
             found += _texts(delta.reasoning_content, content, delta.refusal)
             for call in delta.tool_calls or ():
-                growing = self._calls.setdefault(call.index, _Growing())
+                growing = self._growing(call)
                 growing.id = growing.id or call.id or ""
                 if call.function is not None:
                     growing.name = growing.name or call.function.name or ""
                     found += self._grow(growing, call.function.arguments or "")
             self.finish_reason = choice.finish_reason or self.finish_reason
+        return found
+
+    def _growing(self, call: ToolCallDelta) -> _Growing:
+        """The call that a delta belongs to. Some servers give every call the index 0."""
+        key = self._latest.get(call.index, call.index)
+        found = self._calls.setdefault(key, _Growing())
+        if found.sent and call.id and call.id != found.id:
+            key = -len(self._calls)
+            self._latest[call.index] = key
+            found = self._calls.setdefault(key, _Growing())
         return found
 
     def whole(self, response: ChatResponse) -> list[Piece]:
@@ -128,7 +139,8 @@ class Pieces:
 
     def _grow(self, growing: _Growing, more: str) -> Sequence[Piece]:
         if growing.sent:
-            if more.strip():
+            # Some servers send a call without arguments twice: "{}{}".
+            if more.strip() and more != "".join(growing.arguments):
                 raise UpstreamFailed(
                     "The model's tool call went on after its end.", code="malformed_tool_call"
                 )

@@ -9,7 +9,7 @@ import anthropic
 import pytest
 
 from tests.gateway.sse import named_events
-from tests.gateway.upstream import TEXT, WEATHER
+from tests.gateway.upstream import REFUSALS, TEXT, WEATHER
 
 WHOLE = "".join(TEXT)
 SAY_HI = [{"role": "user", "content": "hi"}]
@@ -170,6 +170,13 @@ async def test_errors_are_spelled_as_anthropic_does(gateway, stream, model, stat
     assert body["request_id"] == answer.headers["request-id"] == gateway.journal.row.id
     if model == "busy":
         assert answer.headers["retry-after"] == "7"
+
+
+async def test_anthropics_own_errors_pass_unchanged(gateway):
+    """Claude Code drops a beta by the words of the refusal."""
+    answer = await post(gateway, "anthropics_own", stream=True)
+    assert (answer.status_code, answer.json()) == REFUSALS["anthropics_own"]
+    assert answer.headers["retry-after"] == "7"
 
 
 async def test_a_bad_field_is_named(gateway):

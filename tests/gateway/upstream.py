@@ -239,6 +239,14 @@ REFUSALS: dict[str, tuple[int, dict[str, Any]]] = {
     "too_long": (400, {"object": "error", "message": "maximum context length is 10 tokens"}),
     "wrong_key": (401, {"error": {"message": "Incorrect API key provided: sk-secret"}}),
     "moved": (302, {}),
+    "anthropics_own": (
+        400,
+        {
+            "type": "error",
+            "error": {"type": "invalid_request_error", "message": "thinking.display: Extra inputs"},
+            "request_id": "req_theirs",
+        },
+    ),
 }
 
 

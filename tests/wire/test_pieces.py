@@ -1,0 +1,60 @@
+"""Calls out of pieces, as servers really send them."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentspec.wire.chat import ChatChunk, ChunkChoice, Delta, FunctionCall, ToolCallDelta
+from agentspec.wire.errors import UpstreamFailed
+from agentspec.wire.pieces import Call, Pieces
+
+
+def read(*deltas: ToolCallDelta, finish: str = "tool_calls") -> list[Call]:
+    pieces = Pieces("made")
+    found = []
+    for delta in deltas:
+        found += pieces.read(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(tool_calls=[delta]))]))
+    found += pieces.read(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(), finish)]))
+    return [p for p in found + pieces.end() if isinstance(p, Call)]
+
+
+def call(arguments: str, index: int = 0, name: str | None = None, id: str | None = None):
+    return ToolCallDelta(index, id, "function", FunctionCall(name, arguments))
+
+
+def test_every_call_under_index_0():
+    found = read(call("{}", name="f", id="a"), call('{"x": 1}', name="g", id="b"))
+    assert [(c.id, c.name, c.arguments) for c in found] == [
+        ("a", "f", "{}"),
+        ("b", "g", '{"x": 1}'),
+    ]
+
+
+def test_no_arguments_at_all_and_twice():
+    assert [c.arguments for c in read(call("", name="f"))] == ["{}"]
+    assert [c.arguments for c in read(call("{}", name="f"), call("{}"))] == ["{}"]
+
+
+def test_ids_that_cannot_be_used_are_replaced_and_stay_apart():
+    found = read(
+        call("{}", 0, "f", "same"), call("{}", 1, "f", "same"), call("{}", 2, "f", "bad id!")
+    )
+    assert found[0].id == "same"
+    assert len({c.id for c in found}) == 3 and all(c.id.isidentifier() for c in found)
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", '"x"', "{} x", "nul"])
+def test_a_torn_call_is_an_error_unless_the_limit_cut_it(arguments):
+    with pytest.raises(UpstreamFailed, match=r"JSON object|went on"):
+        read(call(arguments, name="f"))
+    if arguments != "{} x":
+        assert read(call(arguments, name="f"), finish="length") == []
+
+
+def test_what_follows_a_whole_call_is_an_error():
+    with pytest.raises(UpstreamFailed, match="went on"):
+        read(call('{"a": 1}', name="f"), call(', "b": 2}'))
+
+
+def test_an_empty_call_at_the_limit_is_dropped():
+    assert read(call("", name="f"), finish="length") == []

@@ -142,6 +142,35 @@ async def test_a_threaded_run_of_the_sdk_falls_back_to_the_whole_history(gateway
     assert error["details"]["unsupported"] == ["thread"]
 
 
+async def test_the_sdks_tool_runner_goes_round_without_threads(gateway, up):
+    @anthropic.beta_async_tool
+    async def weather(city: str, days: list[Any]) -> str:
+        """The weather."""
+        return f"sunny in {city}"
+
+    @anthropic.beta_async_tool
+    async def now() -> str:
+        """The time."""
+        return "noon"
+
+    async with anthropic.AsyncAnthropic(base_url=gateway.url, api_key="k", max_retries=0) as client:
+        runner = client.beta.messages.tool_runner(
+            model="agent",
+            max_tokens=100,
+            messages=[{"role": "user", "content": "hi"}],
+            tools=[weather, now],
+            max_iterations=2,
+        )
+        async for _ in runner:
+            pass
+    roles = [m["role"] for m in up.seen[-1]["messages"]]
+    assert roles == ["user", "assistant", "tool", "tool"]
+    assert [m["content"] for m in up.seen[-1]["messages"][2:]] == ["sunny in Zürich", "noon"]
+    assert [t["function"]["name"] for t in up.seen[-1]["tools"]] == ["weather", "now"]
+    codes = [row.error_code for row in gateway.journal.closed]
+    assert codes == ["thread_unsupported_request", None, None]
+
+
 async def test_the_limit_drops_a_call_that_it_cut(gateway):
     events = await streamed(gateway, "cut_in_call", tools=TOOLS)
     (block,) = check_order(events)

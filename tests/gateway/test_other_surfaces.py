@@ -8,7 +8,13 @@ import anthropic
 import openai
 import pytest
 
-from agentspec.settings import BackendSettings, ModelSettings, Settings
+from agentspec.settings import (
+    BackendSettings,
+    ModelSettings,
+    Settings,
+    SettingsError,
+    with_defaults,
+)
 from tests.gateway.upstream import TEXT
 
 WHOLE = "".join(TEXT)
@@ -112,6 +118,20 @@ async def test_a_compaction_takes_the_place_of_what_it_summarises(gateway, up):
     summary, asked = up.seen[-1]["messages"]
     assert summary["content"].endswith(WHOLE) and asked["content"] == "Go on."
     assert [row.surface for row in gateway.journal.closed] == ["compact", "responses"]
+
+
+def test_an_alias_that_is_a_model_already_is_refused():
+    taken = {
+        "a": ModelSettings(backends=["up"], aliases=["b"]),
+        "b": ModelSettings(backends=["up"], context_tokens=10),
+    }
+    backends = {"up": BackendSettings(kind="openai", url="http://127.0.0.1:1")}
+    with pytest.raises(SettingsError, match=r"models\.a\.aliases: 'b'"):
+        with_defaults(Settings(backends=backends, models=taken))
+    del taken["b"]
+    once = with_defaults(Settings(backends=backends, models=taken))
+    assert list(with_defaults(once).models) == ["a", "b"]
+    assert once.models["b"].upstream_name == "a"
 
 
 async def test_models_in_both_shapes(start, up):

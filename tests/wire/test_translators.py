@@ -16,6 +16,7 @@ from agentspec.wire.messages_errors import anthropic_body, anthropic_status
 from agentspec.wire.opaque import seal, unseal
 
 HI = [{"role": "user", "content": "hi"}]
+TEXT_BLOCK = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
 
 
 def from_responses(**fields: Any):
@@ -165,6 +166,16 @@ def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(words, expected):
     told = anthropic_body(error)["error"]
     assert told["message"].startswith("prompt is too long: ") and expected in told["message"]
     assert told["type"] == "invalid_request_error" and anthropic_status(error) == 400
+
+
+@pytest.mark.parametrize("strip", [True, False])
+def test_the_billing_line_stays_for_the_vendors_own_models(strip):
+    line = "x-anthropic-billing-header: cc_version=2; cch=1a2b3;"
+    for system in (f"{line}\nBe brief.", [{"type": "text", "text": line}, TEXT_BLOCK]):
+        raw = json.dumps({"model": "m", "messages": HI, "system": system}).encode()
+        asked = messages.decode_request(raw)
+        said = messages_in.translate(asked, strip_billing=strip).request.messages[0].text()
+        assert said.endswith("Be brief.") and (line in said) is not strip
 
 
 def test_sealed_text_is_read_again_and_foreign_words_are_not():

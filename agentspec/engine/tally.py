@@ -15,8 +15,9 @@ from .draft.base import FORCED
 class Tally:
     """Counts of one sequence's life, preemptions included.
 
-    passes: forward passes that sampled. hist[j]: passes after the first whose verification accepted
-    j drafted tokens. What the first pass (the end of the prompt) accepts is in ``sources`` alone.
+    passes: forward passes that sampled. hist[j]: decode steps whose verification accepted j drafted
+    tokens. The first pass, which ends the prompt, is one of them only when it verified drafts: so
+    the drafts in ``hist`` are those in ``sources``, and plain prompts don't dilute the mean.
     """
 
     passes: int = 0
@@ -36,7 +37,7 @@ class Tally:
         for name in accepted:
             self.sources[name].accepted += 1
         self.passes += 1
-        if self.passes > 1:
+        if self.passes > 1 or drafted:
             missing = len(accepted) + 1 - len(self.hist)
             self.hist.extend([0] * missing)
             self.hist[len(accepted)] += 1

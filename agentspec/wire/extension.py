@@ -61,8 +61,10 @@ class SpecReport(msgspec.Struct, omit_defaults=True):
 
     sources: by name; "forced" (grammar-forced tokens, emitted without asking the model) stands
         beside the drafts but is counted in neither ``hist`` nor ``accepted_prediction_tokens``.
-    steps: target forward passes that sampled a token after the first one.
-    hist: hist[j] = steps that accepted exactly j drafted tokens; sum(hist) == steps.
+    steps: target forward passes that sampled, the one that ends the prompt only if it verified
+        drafts.
+    hist: hist[j] = steps that accepted exactly j drafted tokens; sum(hist) == steps and
+        sum(j * hist[j]) == accepted drafted tokens.
     exact: whether this backend's bits are independent of batch, chunking and drafts.
     max_tokens_clamped: the limit that was applied when the caller's did not fit the context.
     """

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from .constrain import CompiledConstraint
 
 
+_TOKENIZE_CONTEXTS = 4
+"""``/tokenize`` counts what does not fit, too, within reason: so many times the context."""
+
+
 class TextTokenizer(Protocol):
     """What planning asks of ``tokenizer.Tokenizer``."""
 
@@ -92,6 +96,7 @@ class Planner:
         self._tokenizer = tokenizer
         self._format = tool_format
         self._compiler = compiler
+        self._longest_token = max(map(len, tokenizer.token_bytes))
 
     def plan(self, request: ChatRequest, arrival_s: float) -> Turn:
         """Check a request, plan its sequences, compile its grammar (so not on an event loop).
@@ -148,6 +153,7 @@ class Planner:
 
     def _prompt(self, request: ChatRequest, asked: SpecRequest) -> list[int]:
         """The prompt's tokens. Raises ``ContextLengthExceeded`` where no token fits behind it."""
+        self._check_size(sum(len(message.text()) for message in request.messages))
         if asked.raw:
             text = request.messages[-1].text()
             prompt = completion_prompt(self._tokenizer, text, asked.suffix)
@@ -156,6 +162,12 @@ class Planner:
         if len(prompt) > self.context_tokens - 1:
             raise ContextLengthExceeded.of(len(prompt), self.context_tokens)
         return prompt
+
+    def _check_size(self, characters: int) -> None:
+        """Refuse what cannot fit, before tokens of megabytes are made: a token covers so much."""
+        least = characters // self._longest_token
+        if least >= self.context_tokens:
+            raise ContextLengthExceeded.of(least, self.context_tokens, at_least=True)
 
     def _render(self, turns: list[dict[str, str]]) -> list[int]:
         try:
@@ -177,9 +189,11 @@ class Planner:
         """Tokens of a plain prompt, or of messages and tools as a chat turn would show them."""
         validate.check_model(request.model, self.model)
         if request.messages:
+            self._check_size(sum(len(m.text()) for m in request.messages) // _TOKENIZE_CONTEXTS)
             chat = ChatRequest(model=self.model, messages=request.messages, tools=request.tools)
             tokens = self._render(build_turns(chat, self._format))
         elif request.prompt is not None:
+            self._check_size(len(request.prompt) // _TOKENIZE_CONTEXTS)
             tokens = self._tokenizer.encode(request.prompt)
         else:
             raise InvalidRequest(

@@ -48,11 +48,18 @@ class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
 
     @classmethod
-    def of(cls, prompt_tokens: int, context_tokens: int) -> ContextLengthExceeded:
-        """The wording that coding agents recognise (and start their compaction on)."""
+    def of(
+        cls, prompt_tokens: int, context_tokens: int, *, at_least: bool = False
+    ) -> ContextLengthExceeded:
+        """The wording that coding agents recognise (and start their compaction on).
+
+        at_least: the count is a lower bound (a prompt far too long is not tokenized).
+        """
+        count = f"at least {prompt_tokens}" if at_least else str(prompt_tokens)
+        room = ", which leaves no room for an answer" if prompt_tokens == context_tokens else ""
         return cls(
             f"This model's maximum context length is {context_tokens} tokens. However, your "
-            f"messages resulted in {prompt_tokens} tokens. Please reduce the length of the "
+            f"messages resulted in {count} tokens{room}. Please reduce the length of the "
             "messages.",
             param="messages",
         )

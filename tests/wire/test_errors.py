@@ -48,6 +48,13 @@ def test_context_error_is_worded_as_agents_recognise_it():
     assert "9000 tokens" in error.message
 
 
+def test_context_error_says_when_it_did_not_count_to_the_end_or_nothing_is_left():
+    of = errors.ContextLengthExceeded.of
+    assert "at least 9000 tokens" in of(9000, 8192, at_least=True).message
+    assert "leaves no room" in of(8192, 8192).message
+    assert "leaves no room" not in of(8193, 8192).message
+
+
 def test_totals_leave_forced_tokens_out():
     report = SpecReport(sources={"forced": SourceCount(5, 5), "suffix": SourceCount(7, 3)})
     assert report.totals() == (7, 3)

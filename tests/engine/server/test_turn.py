@@ -10,7 +10,7 @@ from agentspec.engine.sampling import SamplingParams
 from agentspec.engine.turn import Turn
 from agentspec.wire.chat import decode_request, encode
 from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
-from tests.engine.server.fakes import CONTEXT_TOKENS, MODEL, NoCompiler, planner
+from tests.engine.server.fakes import CONTEXT_TOKENS, MODEL, ByteTokenizer, NoCompiler, planner
 
 HI = [{"role": "user", "content": "hi"}]
 HI_TOKENS = len("<user>hi\n")
@@ -212,3 +212,13 @@ def test_tokenize_counts_as_a_turn_would():
 def test_the_arrival_counts_for_the_deadline_not_the_planning():
     turn = plan(arrival_s=5.0, agentspec={"deadline_ms": 250})
     assert math.isclose(turn.sequences[0].deadline_s or 0, 5.25)
+
+
+def test_a_prompt_of_megabytes_is_refused_without_being_tokenized(monkeypatch):
+    def encode(*args, **kwargs):
+        raise AssertionError("tokenized")
+
+    monkeypatch.setattr(ByteTokenizer, "render", encode)
+    long = [{"role": "user", "content": "x" * (CONTEXT_TOKENS * 2)}] * 2
+    with pytest.raises(ContextLengthExceeded, match="at least"):
+        plan(messages=long)

@@ -14,7 +14,12 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from agentspec.settings import BackendSettings, secret
-from agentspec.wire.errors import UpstreamFailed, UpstreamTimeout, UpstreamUnreachable
+from agentspec.wire.errors import (
+    UpstreamDisconnected,
+    UpstreamFailed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 
 from .verdict import error_from_answer
 
@@ -104,11 +109,8 @@ class HttpClient:
             ) from None
         except aiohttp.ClientConnectorError:
             raise UpstreamUnreachable(f"Backend '{self.name}' cannot be reached.") from None
-        except aiohttp.ClientError as error:
-            raise UpstreamUnreachable(
-                f"Backend '{self.name}' broke the connection before it answered "
-                f"({type(error).__name__})."
-            ) from None
+        except aiohttp.ClientError:
+            raise UpstreamDisconnected.of(self.name) from None
 
     async def pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
         """The body as it comes. Raises ``UpstreamFailed`` where it breaks off.
@@ -124,10 +126,8 @@ class HttpClient:
                 raise UpstreamTimeout(
                     f"Backend '{self.name}' sent nothing for {patience_s:g} s."
                 ) from None
-            except aiohttp.ClientError as error:
-                raise UpstreamFailed(
-                    f"Backend '{self.name}' broke off its answer ({type(error).__name__})."
-                ) from None
+            except aiohttp.ClientError:
+                raise UpstreamDisconnected.of(self.name) from None
             if not piece:
                 return
             yield piece

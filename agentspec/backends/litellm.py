@@ -19,6 +19,7 @@ from agentspec.wire.chat import ChatChunk, ChatResponse
 from agentspec.wire.errors import (
     AgentspecError,
     InvalidRequest,
+    UpstreamDisconnected,
     UpstreamFailed,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -37,6 +38,11 @@ _PASSED_FIELDS = frozenset(
         *("reasoning_effort", "verbosity", "prediction", "service_tier"),
         *("prompt_cache_key", "safety_identifier"),
     )
+)
+# Classes of httpx and openai.
+_NO_CONNECTION = frozenset(("ConnectError", "ConnectTimeout"))
+_BROKEN_CONNECTION = frozenset(
+    ("ReadError", "WriteError", "CloseError", "RemoteProtocolError", "APIConnectionError")
 )
 
 
@@ -119,8 +125,11 @@ class LiteLLMBackend:
         kind = type(error).__name__
         if isinstance(error, TimeoutError) or kind == "Timeout":
             return UpstreamTimeout(f"Backend '{self.name}' did not answer in time.")
-        if kind == "APIConnectionError":
+        causes = _causes(error)
+        if causes & _NO_CONNECTION:
             return UpstreamUnreachable(f"Backend '{self.name}' cannot be reached.")
+        if causes & _BROKEN_CONNECTION:
+            return UpstreamDisconnected.of(self.name)
         status = getattr(error, "status_code", None)
         if status in (401, 403):
             return credential_refused(self.name, status)
@@ -147,6 +156,16 @@ class LiteLLMBackend:
     async def aclose(self) -> None:
         if self._litellm is not None:
             await self._litellm.close_litellm_async_clients()
+
+
+def _causes(error: BaseException | None) -> set[str]:
+    """The names of the error's class and of those it came from: litellm calls a refused connection
+    an internal server error."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return {type(cause).__name__ for cause in seen}
 
 
 def _passed(turn: Turn) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from agentspec.backends.base import Backend, Turn
 from agentspec.wire.chat import ChatChunk, ChatResponse
 from agentspec.wire.errors import (
     AgentspecError,
+    UpstreamDisconnected,
     UpstreamFailed,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -74,7 +75,7 @@ class Attempts:
                 result = await attempt(backend)
             except AgentspecError as error:
                 decision.failed(error)
-                if isinstance(error, UpstreamUnreachable):
+                if isinstance(error, UpstreamUnreachable | UpstreamDisconnected):
                     self._cooldown.failed(name)
                 if name == last or not may_fall_back(error):
                     raise

@@ -45,7 +45,7 @@ class Attempt:
 class Decision:
     """Which backends to try, and why.
 
-    order: backends to try, best first; never empty.
+    order: backends to try, best first; never empty. reason: why ``order[0]`` comes first.
     propensity: the probability with which the policy would choose ``order[0]`` in this situation.
     chosen, chosen_kind, attempts: filled in as the decision is carried out.
     """
@@ -68,12 +68,21 @@ class Decision:
         """The attempt begun last ended with an error."""
         self.attempts[-1] = Attempt(self.chosen, error.code or error.type)
 
+    def why(self) -> str:
+        """Why ``chosen`` was the last one tried: the policy's reason, or what failed before it."""
+        failed = self.attempts[:-1]
+        if not failed:
+            return self.reason
+        told = [f"'{attempt.backend}' failed ({attempt.error})" for attempt in failed]
+        told[0] = f"'{failed[0].backend}' ({self.reason}) failed ({failed[0].error})"
+        return f"{', '.join(told)}; '{self.chosen}' is next in order"
+
     def as_record(self) -> dict[str, Any]:
         """The decision as the ledger keeps it (plain JSON)."""
         return {
             "policy": self.policy,
             "chosen": self.chosen,
-            "reason": self.reason,
+            "reason": self.why(),
             "propensity": self.propensity,
             "candidates": [_without_none(c) for c in self.candidates],
             "attempts": [_without_none(a) for a in self.attempts],

@@ -33,7 +33,7 @@ class StaticOrder:
         ready = tuple(c.backend for c in candidates if c.eligible)
         cooling = tuple(c.backend for c in candidates if not c.eligible)
         if not ready:
-            reason = "every backend is cooling down"
+            reason = "first in the configured order; every backend is cooling down"
         elif ready[0] == situation.backends[0]:
             reason = "first in the configured order"
         else:

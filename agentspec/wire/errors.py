@@ -12,6 +12,7 @@
     |- Overloaded                     503  this server has no room now
     |- UpstreamFailed                 502  a backend answered with an error of its own or broke off
     |  |- UpstreamUnreachable         502  no connection; nothing was sent to the client yet
+    |  |- UpstreamDisconnected        502  the connection broke before the answer was whole
     |  `- UpstreamTimeout             504
     |- GenerationFailed               500  the model's finished output does not meet its constraint
     `- InternalError                  500
@@ -125,6 +126,17 @@ class UpstreamFailed(AgentspecError):
 
 class UpstreamUnreachable(UpstreamFailed):
     code = "upstream_unreachable"
+
+
+class UpstreamDisconnected(UpstreamFailed):
+    """Worded the same whether or not the answer had begun and a stream was asked for, since a
+    stream's headers may come long before its first word."""
+
+    code = "upstream_disconnected"
+
+    @classmethod
+    def of(cls, backend: str) -> UpstreamDisconnected:
+        return cls(f"Backend '{backend}' broke off the connection before its answer was whole.")
 
 
 class UpstreamTimeout(UpstreamFailed):

@@ -39,7 +39,7 @@ async def fails(call):
     try:
         await call
     except AgentspecError as error:
-        return [type(error).__name__, getattr(error, "status", None), error.code]
+        return [type(error).__name__, getattr(error, "status", None), error.code, error.message]
 
 async def main():
     found = {"lazy": "litellm" not in sys.modules}
@@ -59,6 +59,8 @@ async def main():
             before = len(up.seen)
             found[model] = await fails(backend.complete(turn(model)))
             found[model + "_tries"] = len(up.seen) - before
+        found["aborted"] = await fails(backend.complete(turn("aborts")))
+        found["aborted_stream"] = await fails(text(backend.chat(turn("aborts", stream=True))))
         for model in ("dies", "no_finish"):
             found[model] = await fails(text(backend.chat(turn(model, stream=True))))
         stream = backend.chat(turn("waits", stream=True))
@@ -66,7 +68,8 @@ async def main():
         await stream.aclose()
         await asyncio.wait_for(up.left.wait(), 10)
         found["closed"] = True
-        await backend.aclose()
+    found["gone"] = await fails(backend.complete(turn("good")))
+    await backend.aclose()
     print(json.dumps(found))
 
 asyncio.run(main())
@@ -86,8 +89,11 @@ def test_litellm_answers_fails_and_stops_like_any_backend():
     assert not {"tools", "api_base", "extra_headers"} & set(found["sent"])
     assert found["authorization"] == "Bearer upstream-secret"
     assert found["busy"][:2] == ["UpstreamFailed", 429]
-    assert found["too_long"][1:] == [400, "context_length_exceeded"]
-    assert found["wrong_key"] == ["UpstreamFailed", None, "upstream_credential_refused"]
+    assert found["too_long"][1:3] == [400, "context_length_exceeded"]
+    assert found["wrong_key"][:3] == ["UpstreamFailed", None, "upstream_credential_refused"]
     assert found["broken"][:2] == ["UpstreamFailed", 500]
     assert found["busy_tries"] == found["broken_tries"] == 1
+    assert found["aborted"] == found["aborted_stream"]
+    assert found["aborted"][0] == found["dies"][0] == "UpstreamDisconnected"
+    assert found["gone"][0] == "UpstreamUnreachable"
     assert found["dies"][0].startswith("Upstream") and found["no_finish"][0].startswith("Upstream")

@@ -147,6 +147,18 @@ async def dies(up: Upstream, request: web.Request, write: Write) -> None:
     request.transport.abort()
 
 
+async def aborts(up: Upstream, request: web.Request, write: Write) -> None:
+    """Breaks the connection before it answers, whether or not a stream is wanted (``_chat``)."""
+    raise AssertionError("it answers nothing")
+
+
+async def headers_then_abort(up: Upstream, request: web.Request, write: Write) -> None:
+    """Begins a stream and breaks it before its first word."""
+    await write(b": hello\n\n")
+    assert request.transport is not None
+    request.transport.abort()
+
+
 async def no_finish(up: Upstream, request: web.Request, write: Write) -> None:
     for event in text_chunks()[:-1]:
         await write(event)
@@ -260,6 +272,10 @@ async def _chat(up: Upstream, request: web.Request) -> web.StreamResponse:
         status, answer = REFUSALS[name]
         headers = {"Retry-After": "7", "Location": up.url + "/health"}
         return web.json_response(answer, status=status, headers=headers)
+    if name == "aborts":
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
     if not body.get("stream"):
         return await _whole(up, name)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

@@ -15,6 +15,7 @@ from agentspec.wire.chat import ChatChunk, ChatResponse, decode_request
 from agentspec.wire.errors import (
     AgentspecError,
     InvalidRequest,
+    UpstreamDisconnected,
     UpstreamFailed,
     UpstreamTimeout,
     UpstreamUnreachable,
@@ -76,6 +77,7 @@ def made(*backends: Scripted) -> tuple[Attempts, Decision, Cooldown]:
 
 RETRIED = [
     UpstreamUnreachable("x"),
+    UpstreamDisconnected("x"),
     UpstreamTimeout("x"),
     UpstreamFailed("x", status=500),
     UpstreamFailed("x", status=429),
@@ -131,11 +133,24 @@ async def test_an_empty_stream_is_a_failure():
     assert (await attempts.open_stream(decision, TURN)).first.id == "b"
 
 
-async def test_only_connection_failures_cool_down():
-    attempts, decision, cooldown = made(Scripted("a", RETRIED[2]), Scripted("b", RETRIED[0]))
-    with pytest.raises(UpstreamUnreachable):
+@pytest.mark.parametrize("kind", [UpstreamUnreachable, UpstreamDisconnected])
+async def test_only_connection_failures_cool_down(kind):
+    answered = UpstreamFailed("x", status=500)
+    attempts, decision, cooldown = made(Scripted("a", answered), Scripted("b", kind("x")))
+    with pytest.raises(kind):
         await attempts.complete(decision, TURN)
     assert cooldown.remaining_s("a") == 0.0 and cooldown.remaining_s("b") > 0
+
+
+async def test_the_reason_is_that_of_the_backend_that_was_chosen():
+    broken = UpstreamFailed("x", code="oops")
+    attempts, decision, _ = made(Scripted("a", broken), Scripted("b", broken), Scripted("c"))
+    assert decision.why() == "first in the configured order"
+    await attempts.complete(decision, TURN)
+    record = decision.as_record()
+    assert record["chosen"] == "c" and record["reason"] == (
+        "'a' (first in the configured order) failed (oops), 'b' failed (oops); 'c' is next in order"
+    )
 
 
 def test_static_order():

@@ -165,7 +165,7 @@ def _cost(r: RequestRecord) -> Group:
 
 def _phases(r: RequestRecord) -> list[tuple[str, str, float]]:
     """The request's time as (name, colour, ms): queued, then to the first token, then decoding."""
-    if r.ttft_ms is None or r.e2e_ms <= 0:
+    if r.ttft_ms is None or r.e2e_ms is None:
         return []
     queued = min(r.queue_ms or 0.0, r.ttft_ms)
     phases = [

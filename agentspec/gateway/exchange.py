@@ -107,6 +107,10 @@ class Exchange:
             self._ending = self._ending or last
             await self._write(events, last)
 
+    def status_of(self, error: AgentspecError) -> int:
+        """The HTTP status that the client sees if ``fail`` is called now: a stream's is out."""
+        return 200 if self.started else self._errors.status(error)
+
     async def fail(self, error: AgentspecError) -> None:
         """End the answer with an error: HTTP before the first byte, an error chunk after it."""
         if self.started:

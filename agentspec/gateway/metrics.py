@@ -76,7 +76,8 @@ class Metrics:
         """Count a finished request."""
         where = (record.model if record.model in self._models else "other", record.backend)
         self._requests.labels(*where, record.status).inc()
-        self._e2e.labels(*where).observe(record.e2e_ms / 1000)
+        if record.e2e_ms is not None:
+            self._e2e.labels(*where).observe(record.e2e_ms / 1000)
         if record.ttft_ms is not None:
             self._ttft.labels(*where).observe(record.ttft_ms / 1000)
         if record.gateway_ms is not None:

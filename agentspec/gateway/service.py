@@ -88,7 +88,7 @@ class TurnService:
             opened.model = named_model(body)
             if not opened.model:
                 raise
-            self._ledger.refuse(tally.failed(error, self._clock.tick_s()))
+            self._ledger.refuse(self._failed(tally, error, exchange))
             await exchange.fail(error)
             return
         opened.model = asked.request.model
@@ -170,15 +170,18 @@ class TurnService:
             await self._fail(InternalError("Something failed in the gateway."), tally, exchange)
 
     async def _fail(self, error: AgentspecError, tally: Tally, exchange: Exchange) -> None:
-        self._ledger.close(tally.failed(error, self._clock.tick_s()))
+        self._ledger.close(self._failed(tally, error, exchange))
         await exchange.fail(error)
+
+    def _failed(self, tally: Tally, error: AgentspecError, exchange: Exchange) -> RequestRecord:
+        return tally.failed(error, self._clock.tick_s(), exchange.status_of(error))
 
     def _broken_off(self, tally: Tally, exchange: Exchange) -> RequestRecord:
         """The row of a request that was cancelled: by its client, or by the end of this server."""
         if exchange.gone:
             return tally.cancelled(self._clock.tick_s())
         stopping = InternalError("The gateway is stopping.", code="stopping")
-        return tally.failed(stopping, self._clock.tick_s())
+        return self._failed(tally, stopping, exchange)
 
     async def _whole(
         self,

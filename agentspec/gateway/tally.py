@@ -14,7 +14,7 @@ from agentspec.settings import ModelSettings, PriceSettings
 from agentspec.store.cost import FORMULA, cost
 from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
-from agentspec.wire.errors import AgentspecError, http_status
+from agentspec.wire.errors import AgentspecError
 from agentspec.wire.extension import SpecReport
 
 from .identity import workload_of
@@ -97,10 +97,10 @@ class Tally:
         """The row of a request that was answered in full."""
         return self._record(now_s)
 
-    def failed(self, error: AgentspecError, now_s: float) -> RequestRecord:
-        """The row of a request that ends with an error."""
+    def failed(self, error: AgentspecError, now_s: float, status: int) -> RequestRecord:
+        """The row of a request that ends with an error. status: the HTTP status the client sees."""
         record = self._record(now_s)
-        record.status, record.http_status = "error", http_status(error)
+        record.status, record.http_status = "error", status
         record.error_type, record.error_code = error.type, error.code
         return record
 

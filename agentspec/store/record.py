@@ -28,17 +28,21 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     """The finished request. ``id`` is a UUIDv7 in text form; the store keys on it (idempotent).
 
     status: "ok", "error", "cancelled" (the client left) or, set by the writer only, "lost".
+    http_status: what the client saw: 200 also for an error told inside a running stream, 499 for a
+        client that left before the end; None for a lost request.
+    e2e_ms: from taking the request in to its last byte; None for a lost request.
     token_source: "engine" (reported by the backend), "estimated", or "none".
     in_tok = fresh + cached; spec_* leave grammar-forced tokens out (they are forced_tok).
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
-    decision: JSON {policy, chosen, candidates, reason, propensity, attempts}.
+    decision: JSON {policy, chosen, candidates, reason, propensity, attempts}; propensity is that
+        of the backend tried first, reason tells how it came to ``chosen``.
     """
 
     id: str
     ts_ms: int
     surface: str = "chat"
     status: str = "ok"
-    http_status: int = 200
+    http_status: int | None = 200
     error_type: str | None = None
     error_code: str | None = None
     finish_reason: str | None = None
@@ -82,7 +86,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     queue_ms: float | None = None
     ttft_ms: float | None = None
     tpot_ms: float | None = None
-    e2e_ms: float = 0.0
+    e2e_ms: float | None = None
     gateway_ms: float | None = None
     tool_calls: int = 0
     tool_calls_valid: int = 0

@@ -208,4 +208,4 @@ def _owner(name: str) -> str:
 def _lost(opened: OpenRecord) -> RequestRecord:
     """The row of a request whose process died under it: no status, tokens or time is known."""
     fields = {name: getattr(opened, name) for name in opened.__struct_fields__}
-    return RequestRecord(**fields, status="lost", http_status=0, token_source="none")
+    return RequestRecord(**fields, status="lost", http_status=None, token_source="none")

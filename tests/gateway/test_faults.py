@@ -38,7 +38,7 @@ async def test_a_stream_that_breaks_never_ends_cleanly(gateway, script, words):
     error = tail(answer.text)
     assert words in error["message"]
     row = gateway.journal.row
-    assert (row.status, row.http_status, row.backend) == ("error", 502, "up")
+    assert (row.status, row.http_status, row.backend) == ("error", 200, "up")
     assert row.error_code == error["code"]
     assert (row.token_source, row.in_tok) == ("estimated" if row.out_tok else "none", 0)
 
@@ -74,6 +74,26 @@ async def test_an_error_event_before_any_content_is_an_http_error(gateway):
 
 async def test_retry_after_is_passed_on(gateway):
     assert (await gateway.chat("busy")).headers["retry-after"] == "7"
+
+
+async def test_a_connection_that_breaks_reads_the_same_with_and_without_a_stream(gateway):
+    """Also where a stream's headers, but no word of it, came before."""
+    assert (await gateway.chat("good")).status_code == 200
+    answers = [
+        await gateway.chat("aborts"),
+        await gateway.chat("aborts", stream=True),
+        await gateway.chat("headers_then_abort", stream=True),
+    ]
+    assert [answer.status_code for answer in answers] == [502] * 3
+    assert answers[0].json() == answers[1].json() == answers[2].json()
+    error = answers[0].json()["error"]
+    assert error["code"] == "upstream_disconnected" and "reached" not in error["message"]
+
+
+@pytest.mark.parametrize("model", ["broken", "overloaded", "busy"])
+async def test_a_backends_own_error_reads_the_same_with_and_without_a_stream(gateway, model):
+    whole, streamed = await gateway.chat(model), await gateway.chat(model, stream=True)
+    assert (whole.status_code, whole.json()) == (streamed.status_code, streamed.json())
 
 
 async def test_no_backend_listens(start, free_port):
@@ -130,7 +150,8 @@ async def test_an_error_after_a_comment_is_an_error_chunk(start, up):
             up.release.set()
             rest = "\n".join([line async for line in lines])
     assert answer.status_code == 200
-    assert tail(rest)["code"] == "upstream_unreachable"
+    assert tail(rest)["code"] == "upstream_disconnected"
+    assert gateway.journal.row.http_status == 200
 
 
 @pytest.mark.parametrize(

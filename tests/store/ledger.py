@@ -106,12 +106,13 @@ def random_record(rng: random.Random, number: int, span_ms: int = 86_400_000) ->
     out_tok = steps + accepted
     ttft = rng.choice([None, round(rng.lognormvariate(5, 1), 3)])
     status = rng.choices(["ok", "error", "cancelled", "lost"], [80, 8, 8, 4])[0]
+    e2e = (ttft or 0.0) + round(rng.lognormvariate(7, 1), 3)
     cost = [rng.randrange(10**6) for _ in range(3)]
     return RequestRecord(
         id=f"01890000-0000-7000-8000-{number:012d}",
         ts_ms=EPOCH_MS - rng.randrange(span_ms),
         status=status,
-        http_status={"ok": 200, "error": 502, "cancelled": 499, "lost": 0}[status],
+        http_status={"ok": 200, "error": 502, "cancelled": 499, "lost": None}[status],
         model=rng.choice(["smollm2-135m-instruct", "gpt-9"]),
         backend=rng.choice(["engine", "paid"]),
         session_id=f"s{rng.randrange(5)}",
@@ -123,7 +124,7 @@ def random_record(rng: random.Random, number: int, span_ms: int = 86_400_000) ->
         spec_accepted=accepted,
         spec_hist=hist,
         ttft_ms=ttft,
-        e2e_ms=(ttft or 0.0) + round(rng.lognormvariate(7, 1), 3),
+        e2e_ms=None if status == "lost" else e2e,
         cost_nusd=sum(cost),
         cost_fresh_nusd=cost[0],
         cost_cached_nusd=cost[1],

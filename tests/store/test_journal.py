@@ -110,6 +110,16 @@ def test_a_record_cut_short_is_reported_and_costs_no_other(
     assert bad.read_bytes() == msgspec.json.encode(done("victim"))[:20] + b"\n"
 
 
+def test_a_lost_request_has_no_status_and_no_times(tmp_path: Path, ledger: Engine):
+    journal = Journal(tmp_path)
+    journal.open(opened("flying"))
+    journal.release()
+    drain_once(tmp_path, ledger)
+    times = [request.c[n] for n in ("http_status", "queue_ms", "ttft_ms", "tpot_ms", "e2e_ms")]
+    with ledger.connect() as connection:
+        assert connection.execute(select(*times)).one() == (None,) * 5
+
+
 def test_a_torn_end_of_a_dead_owner_is_kept_aside(tmp_path: Path, ledger: Engine):
     journal = Journal(tmp_path)
     journal.open(opened("a"))

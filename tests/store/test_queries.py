@@ -71,7 +71,7 @@ def test_totals(reader: Reader, records: list[RequestRecord], window: Window):
     assert found.sessions == len({r.session_id for r in rows})
     decoded = [r for r in rows if r.status == "ok" and r.ttft_ms is not None and r.out_tok > 1]
     if decoded:
-        seconds = sum(r.e2e_ms - (r.ttft_ms or 0) for r in decoded) / 1000
+        seconds = sum((r.e2e_ms or 0) - (r.ttft_ms or 0) for r in decoded) / 1000
         rate = sum(r.out_tok - 1 for r in decoded) / seconds
         assert found.decode_tok_s == pytest.approx(rate)
     else:

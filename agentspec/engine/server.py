@@ -65,7 +65,7 @@ def create_engine_app(service: EngineService) -> FastAPI:
         ("/v1/models", ["GET"], models),
         ("/v1/models/{name:path}", ["GET"], model),
         ("/tokenize", ["POST"], tokenize),
-        ("/health", ["GET"], health),
+        ("/health", ["GET", "HEAD"], health),
         ("/metrics", ["GET"], metrics),
     ):
         app.add_api_route(path, endpoint, methods=methods, response_model=None)

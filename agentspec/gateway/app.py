@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -110,24 +110,27 @@ def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Me
     router = APIRouter()
     default_model = next(iter(settings.models))
 
-    @router.head("/")
-    async def probe() -> Response:
-        """Claude Code asks whether anybody is there."""
-        return Response()
+    def page(path: str) -> Callable[[Callable[[], Awaitable[Response]]], object]:
+        return router.api_route(path, methods=["GET", "HEAD"])
 
-    @router.get("/health")
+    @page("/")
+    async def entrance() -> Response:
+        """For whoever opens the address, and Claude Code, which asks whether anybody is there."""
+        return _json({"service": "agentspec", "dashboard": "/dashboard", "api": "/v1"})
+
+    @page("/health")
     async def health() -> Response:
         return _json({"status": "ok"})
 
-    @router.get("/ready")
+    @page("/ready")
     async def ready() -> Response:
         for name in settings.models[default_model].backends:
             if await backends[name].health():
                 return _json({"status": "ready", "model": default_model, "backend": name})
         return _json({"status": "waiting", "model": default_model}, status=503)
 
-    @router.get("/metrics")
-    async def page() -> Response:
+    @page("/metrics")
+    async def figures() -> Response:
         return Response(metrics.page(), media_type=CONTENT_TYPE)
 
     return router

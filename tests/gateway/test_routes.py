@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from fastapi import APIRouter
 
 from agentspec.gateway.app import create_app
@@ -53,6 +54,18 @@ async def test_ready_follows_the_backend(start, up):
         assert (await gateway.http.get("/health")).status_code == 200
 
 
+async def test_the_entrance_points_on(gateway):
+    answer = await gateway.http.get("/")
+    assert answer.json() == {"service": "agentspec", "dashboard": "/dashboard", "api": "/v1"}
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/ready", "/metrics"])
+async def test_what_operators_ask_can_be_asked_for_its_head(start, path):
+    async with start(kind="engine") as gateway:
+        asked = await gateway.http.head(path)
+    assert (asked.status_code, asked.content) == (200, b"")
+
+
 async def test_another_backend_answers_where_the_first_cannot(start, up, free_port):
     dead = f"http://127.0.0.1:{free_port()}"
     settings = settings_for(
@@ -66,6 +79,10 @@ async def test_another_backend_answers_where_the_first_cannot(start, up, free_po
     assert [(row.backend, row.attempts) for row in rows] == [("up", 2), ("up", 1)]
     attempts: Any = rows[0].decision["attempts"]
     assert attempts == [{"backend": "dead", "error": "upstream_unreachable"}, {"backend": "up"}]
+    reason = str(rows[0].decision["reason"])
+    assert reason.startswith("'dead' (first in the configured order) failed")
+    assert reason.endswith("(upstream_unreachable); 'up' is next in order")
+    assert rows[1].decision["reason"] == "first in the configured order that is not cooling down"
     assert "cooling down" in str(rows[1].decision["candidates"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
@@ -24,6 +25,7 @@ def add_parser(subparsers: Any) -> None:
     _add_tools(kinds)
     _add_replay(kinds)
     _add_kill(kinds)
+    _add_quality(kinds)
 
 
 def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> None:
@@ -93,6 +95,25 @@ def _add_kill(kinds: Any) -> None:
     parser.set_defaults(run=run_kill)
 
 
+def _add_quality(kinds: Any) -> None:
+    parser = kinds.add_parser("quality", help="what a number format costs, in nats a token")
+    parser.add_argument(
+        "--formats",
+        type=words,
+        default="fp32,bf16,int8",
+        help="the first is the reference; fp32, bf16, int8, int8:avx2, int8+ntk2, llamacpp",
+    )
+    parser.add_argument("--tokens", type=int, default=24_000, help="of all windows together")
+    parser.add_argument("--window", type=int, default=1024, help="tokens read in one piece")
+    parser.add_argument("--buckets", type=numbers, default="", help="positions told apart, N,N")
+    parser.add_argument("--data", type=words, default="", metavar="FILE,FILE", help="texts instead")
+    parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_quality)
+
+
 def _finish(document: dict[str, Any], columns: list[str], path: str | None) -> int:
     from . import report
 
@@ -154,3 +175,21 @@ def run_kill(args: argparse.Namespace) -> int:
     rows = asyncio.run(kill.run(args.n, args.streams, args.model, args.seed))
     _finish(report.build(rows), kill.COLUMNS, args.json)
     return 1 if any(row["wrong"] for row in rows) else 0
+
+
+def run_quality(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from . import quality
+
+    plan = quality.Plan(
+        formats=args.formats,
+        tokens=args.tokens,
+        window=args.window,
+        buckets=args.buckets,
+        files=[Path(name) for name in args.data],
+        weights=args.weights,
+        threads=args.threads or len(os.sched_getaffinity(0)),
+        peers=Path(args.peers),
+    )
+    return _finish(quality.run(plan), quality.COLUMNS, args.json)

@@ -92,7 +92,7 @@ def progress(text: str) -> None:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.2f}"
+        return f"{value:.4f}" if 0 < abs(value) < 1 else f"{value:.2f}"
     return "-" if value is None else str(value)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from outlines_core import json_schema
 
 from agentspec.toolcall.check import ValueChecker
+from agentspec.toolcall.dialect import modern
 from agentspec.toolcall.refs import is_plain, pointer
 
 from .constrain_productive import productive
@@ -102,6 +103,7 @@ class Unsupported(Exception):
 
 def schema_regex(schema: Any) -> tuple[str, list[str]]:
     """(regex of the canonical JSON texts, unchecked paths). Raises ``Unsupported``."""
+    schema = modern(schema)
     narrowing = _Narrowing(schema)
     narrowed = narrowing.node(schema, (), 0)
     if not productive(narrowed):

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from agentspec.toolcall.dialect import modern
 from agentspec.toolcall.formats import KNOWN_FORMATS
 from agentspec.toolcall.refs import is_plain, pointer
 
@@ -108,7 +109,7 @@ def relax(schema: Any, level: Level = LEVELS[0], *, canonical: bool = True) -> R
 
 class _Relaxer:
     def __init__(self, root: Any, level: Level, canonical: bool):
-        self.root, self.level, self.canonical = root, level, canonical
+        self.root, self.level, self.canonical = modern(root), level, canonical
         self.unchecked: list[str] = []
         self.names: dict[tuple[str, bool], str] = {}
         self.queue: deque[tuple[str, bool]] = deque()

@@ -6,37 +6,42 @@ Patterns run on a linear-time engine, references never leave the document, nothi
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator, validators
+from jsonschema import validators
 from jsonschema.exceptions import ValidationError, best_match
 from referencing import Registry
 from referencing.exceptions import NoSuchResource, Unresolvable
 
 from agentspec.wire.chat import Tool
 
+from .dialect import normal
 from .evaluated import unevaluated_properties
 from .formats import format_checker
 from .pattern import compiled
 
 _MAX_MESSAGE_CHARS = 300
+_log = logging.getLogger(__name__)
 
 
 class ValueChecker:
     """Checks values against one schema (its ``$schema`` draft; 2020-12 where none is named)."""
 
     def __init__(self, schema: dict[str, Any] | bool, *, object_only: bool = False):
-        base = Draft202012Validator
-        if isinstance(schema, dict):
-            base = validators.validator_for(schema, default=Draft202012Validator)
+        base, document = normal(schema)
         registry: Registry = Registry(retrieve=_refuse)  # type: ignore[call-arg]
-        self._validator = _linear(base)(schema, registry=registry, format_checker=format_checker())
+        self._validator = _linear(base)(
+            document, registry=registry, format_checker=format_checker()
+        )
         self._object_only = object_only
 
     def check(self, text: str) -> str | None:
-        """Why JSON text is not valid, naming the place, or None when it is."""
+        """Why JSON text is not valid, naming the place, or None when it is. Raises nothing: a
+        schema that cannot be applied is a reason as well.
+        """
         try:
             value = json.loads(text, parse_constant=_refuse_constant)
         except RecursionError:
@@ -45,6 +50,9 @@ class ValueChecker:
             return f"not JSON: {error}"
         if self._object_only and not isinstance(value, dict):
             return "the arguments are not a JSON object"
+        return self._judged(value)
+
+    def _judged(self, value: Any) -> str | None:
         try:
             error = best_match(self._validator.iter_errors(value))
         except RecursionError:
@@ -53,6 +61,10 @@ class ValueChecker:
             return f"reference {unresolved.ref!r} cannot be resolved"
         except OverflowError:
             return "a number is too large"
+        except Exception as error:
+            # The validator runs over what clients sent; its accidents fail the value, not the turn.
+            _log.exception("a schema could not be applied")
+            return f"the schema cannot be applied ({type(error).__name__})"
         return None if error is None else _told(error)
 
 

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
+from .dialect import base_of, metaschema_error
 from .pattern import check_pattern
 from .refs import resolve
 
@@ -73,7 +74,9 @@ def validate_schema(
 ) -> None:
     """Raise ``InvalidSchema`` (OpenAI's wording, ``what`` names the owner) for a schema that is
     malformed, too large, too deep, points outside itself or holds a pattern without linear-time
-    meaning. ``object_root``: the root must describe an object.
+    meaning, breaks its draft's metaschema or names an unknown draft.
+
+    ``object_root``: the root must describe an object.
     """
     _Walk(schema, param, what, code).run(object_root)
 
@@ -85,7 +88,9 @@ class _Walk:
         self.root, self.param, self.what, self.code = root, param, what, code
         self.nodes = 0
         draft = root.get("$schema") if isinstance(root, dict) else None
-        self.old = isinstance(draft, str) and ("draft-03" in draft or "draft-04" in draft)
+        self.draft = draft
+        self.booleans = draft is None or (isinstance(draft, str) and "draft-04" in draft)
+        """Whether a boolean beside a bound makes it exclusive."""
 
     def fail(self, path: tuple[str, ...], reason: str) -> NoReturn:
         context = "(" + ", ".join(map(repr, path)) + ("," if len(path) == 1 else "") + ")"
@@ -123,15 +128,30 @@ class _Walk:
                 self.fail(path, f"{_show(node)} is not of type 'object', 'boolean'.")
             self.keywords(node, path)
             stack.extend((sub, (*path, *step), depth + 1) for sub, step in subschemas(node))
+        if wrong := metaschema_error(root, text):
+            self.fail(*wrong)
+
+    def dialect(self, draft: Any, path: tuple[str, ...]) -> None:
+        """One draft a document, and one that is known."""
+        if base_of(draft) is None:
+            self.fail(
+                (*path, "$schema"),
+                f"{_show(draft)} is no draft that is understood here (draft-04, draft-06, draft-07,"
+                " 2019-09 or 2020-12).",
+            )
+        if path and base_of(draft) is not base_of(self.draft):
+            self.fail((*path, "$schema"), "a schema of another draft inside is not supported.")
 
     def keywords(self, node: dict[str, Any], path: tuple[str, ...]) -> None:
         for key, value in node.items():
-            if key in _EXCLUSIVE and self.old and isinstance(value, bool):
+            if key in _EXCLUSIVE and self.booleans and isinstance(value, bool):
                 continue
             if check := _CHECKS.get(key):
                 reason = check(value)
                 if reason:
                     self.fail((*path, key), f"{_show(value)} {reason}.")
+        if "$schema" in node:
+            self.dialect(node["$schema"], path)
         if "$ref" in node and resolve(self.root, node["$ref"]) is None:
             ref = node["$ref"]
             kind = (

@@ -54,7 +54,10 @@ def reason(schema: Any) -> str | None:
         ({"minLength": -1}, "('minLength',)"),
         ({"maxItems": 1.5}, "('maxItems',)"),
         ({"minimum": "3"}, "('minimum',)"),
-        ({"exclusiveMinimum": True}, "('exclusiveMinimum',)"),
+        (
+            {"$schema": "http://json-schema.org/draft-07/schema#", "exclusiveMinimum": True},
+            "('exclusiveMinimum',)",
+        ),
         ({"multipleOf": 0}, "('multipleOf',)"),
         ({"pattern": 3}, "('pattern',)"),
         ({"pattern": "["}, "('pattern',)"),

@@ -107,6 +107,8 @@ class ChatRequest(msgspec.Struct, omit_defaults=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     response_format: ResponseFormat | None = None
+    functions: Any = None
+    function_call: Any = None
     user: str | None = None
     prompt_cache_key: str | None = None
     agentspec: SpecRequest | None = None
@@ -221,7 +223,16 @@ class ChatChunk(msgspec.Struct):
     agentspec: SpecReport | UnsetType = UNSET
 
 
+class _ToolType(msgspec.Struct):
+    type: str = "function"
+
+
+class _ToolTypes(msgspec.Struct):
+    tools: list[_ToolType] | None = None
+
+
 _REQUEST = msgspec.json.Decoder(ChatRequest)
+_TOOL_TYPES = msgspec.json.Decoder(_ToolTypes)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -230,7 +241,8 @@ def decode_request(body: bytes) -> ChatRequest:
     try:
         request = _REQUEST.decode(body)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        raise from_validation(error) from None
+        raise _foreign_tool(body) or from_validation(error) from None
+    _refuse_legacy(request)
     if not request.messages:
         raise InvalidRequest(
             "Invalid 'messages': empty array. Expected an array with minimum length 1.",
@@ -238,6 +250,33 @@ def decode_request(body: bytes) -> ChatRequest:
             code="empty_array",
         )
     return request
+
+
+def _refuse_legacy(request: ChatRequest) -> None:
+    """The predecessors of tools, which would be ignored in silence."""
+    for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+        if getattr(request, name):
+            raise InvalidRequest(
+                f"Unsupported parameter: '{name}' is not supported. Use '{instead}' instead.",
+                param=name,
+                code="unsupported_parameter",
+            )
+
+
+def _foreign_tool(body: bytes) -> InvalidRequest | None:
+    """The refusal of a tool that is no function (it has another shape), if there is one."""
+    try:
+        tools = _TOOL_TYPES.decode(body).tools or []
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+    for i, tool in enumerate(tools):
+        if tool.type != "function":
+            return InvalidRequest(
+                f"Unsupported tool type: '{tool.type[:64]}'. Supported values are: 'function'.",
+                param=f"tools[{i}].type",
+                code="invalid_value",
+            )
+    return None
 
 
 def encode(value: Any) -> bytes:

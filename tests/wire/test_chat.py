@@ -84,3 +84,31 @@ def test_a_request_survives_encoding():
     request = decode(tools=[{"type": "function", "function": {"name": "f"}}], seed=3, stop=["a"])
     again = msgspec.json.decode(chat.encode(request), type=chat.ChatRequest)
     assert again == request
+
+
+CALL = {"name": "f", "parameters": {}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"functions": [CALL]}, "functions"),
+        ({"function_call": "auto"}, "function_call"),
+        ({"functions": [CALL], "function_call": {"name": "f"}}, "functions"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0].type"),
+        (
+            {"tools": [{"type": "function", "function": CALL}, {"type": "web_search"}]},
+            "tools[1].type",
+        ),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ],
+)
+def test_tools_of_another_kind_are_refused_by_name(fields, param):
+    with pytest.raises(InvalidRequest) as refused:
+        decode(**fields)
+    assert refused.value.param == param
+
+
+@pytest.mark.parametrize("empty", [{"functions": []}, {"functions": None, "function_call": None}])
+def test_empty_predecessors_of_tools_are_ignored(empty):
+    assert decode(**empty).tools is None

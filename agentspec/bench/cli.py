@@ -26,6 +26,8 @@ def add_parser(subparsers: Any) -> None:
     _add_replay(kinds)
     _add_kill(kinds)
     _add_quality(kinds)
+    _add_start(kinds)
+    _add_page(kinds)
 
 
 def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> None:
@@ -114,6 +116,28 @@ def _add_quality(kinds: Any) -> None:
     parser.set_defaults(run=run_quality)
 
 
+def _add_start(kinds: Any) -> None:
+    parser = kinds.add_parser("start", help="a fresh engine: to its first token, and its memory")
+    parser.add_argument("--n", type=int, default=5, help="starts (default 5)")
+    parser.add_argument("--model", default="smollm2-135m-instruct")
+    parser.add_argument("--config", metavar="FILE", help="settings of the engine")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_start)
+    parser = kinds.add_parser("pair", help="two engines at once on this machine")
+    parser.add_argument("--n", type=int, default=8, help="answers of each (default 8)")
+    parser.add_argument("--threads", type=int, default=0, help="of each engine; 0: all cores")
+    parser.add_argument("--config", metavar="FILE", help="settings of the engines")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_pair)
+
+
+def _add_page(kinds: Any) -> None:
+    parser = kinds.add_parser("page", help="a Markdown page out of files that --json wrote")
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--out", metavar="FILE", help="write it here, not to standard output")
+    parser.set_defaults(run=run_page)
+
+
 def _finish(document: dict[str, Any], columns: list[str], path: str | None) -> int:
     from . import report
 
@@ -193,3 +217,28 @@ def run_quality(args: argparse.Namespace) -> int:
         peers=Path(args.peers),
     )
     return _finish(quality.run(plan), quality.COLUMNS, args.json)
+
+
+def run_start(args: argparse.Namespace) -> int:
+    from . import start
+
+    return _finish(start.start(args.n, args.model, args.config), start.START_COLUMNS, args.json)
+
+
+def run_pair(args: argparse.Namespace) -> int:
+    from . import start
+
+    return _finish(start.pair(args.n, args.threads, args.config), start.PAIR_COLUMNS, args.json)
+
+
+def run_page(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from . import page
+
+    text = page.page([Path(name) for name in args.files])
+    if args.out:
+        Path(args.out).write_text(text)
+    else:
+        sys.stdout.write(text)
+    return 0

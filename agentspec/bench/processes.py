@@ -90,7 +90,10 @@ def agentspec(arguments: Seq[str], folder: str | Path):
 
 @contextmanager
 def wait_http(
-    url: str, process: subprocess.Popen[bytes] | None = None, limit_s: float = 120
+    url: str,
+    process: subprocess.Popen[bytes] | None = None,
+    limit_s: float = 120,
+    every_s: float = 0.1,
 ) -> Iterator[None]:
     """Enter the block once ``url`` answers 200. Raises ``ProcessFailed``."""
     end_s = time.monotonic() + limit_s
@@ -102,7 +105,7 @@ def wait_http(
             raise ProcessFailed(
                 f"{url}: {'the process ended' if dead else 'no answer'}\n{_log(process)}"
             )
-        time.sleep(0.1)
+        time.sleep(every_s)
     yield
 
 

@@ -1,15 +1,18 @@
 """The close-out guard's search: a short legal completion from a session's present state.
 
 A greedy descent with backtracking over a clone: forced spans first, then whatever closes (quotes
-inside strings, brackets outside), then pieces of required keys, then minimal values, then any other
-byte. Grammars have no dead ends, so nearly always the first descent arrives; the least recently
-used byte goes first, which keeps patterns from repeating one letter until the limit.
+inside strings, brackets outside), then texts that patterns and formats accept, pieces of required
+keys, minimal values, and any other byte. Grammars have no dead ends, so nearly always the first
+descent arrives. Inside strings the least recently used byte goes first, which keeps patterns from
+repeating one letter until the limit; outside them the order is fixed, from ``null`` to ``{``, so
+that a recursion is left at the first chance. Operations of the matcher are bounded: a search that
+fails costs no more than so many.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .constrain_vocab import Vocab
@@ -17,11 +20,14 @@ from .constrain_vocab import Vocab
 if TYPE_CHECKING:
     from .constrain_session import GrammarSession
 
-_MAX_STEPS = 3000
+_MAX_OPERATIONS = 4000
 _MAX_FORCED = 1 << 16
 OUTSIDE, STRING, ESCAPE = 0, 1, 2
-_VALUES = b'0"[{tfnaA1-_.@/: ,]}'
-_OTHERS = bytes(b for b in range(33, 127) if b not in _VALUES) + bytes(range(0x80, 0xF5))
+_VALUES = b'n0"tf1-[{'
+_INNER = b"0aA1-_.@/: ,"
+_OTHERS = bytes(b for b in range(32, 127) if b not in _INNER and b not in b'"\\') + bytes(
+    range(0x80, 0xF5)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,12 @@ class Hints:
 
     tokens: tuple[int, ...] = ()
     phrases: tuple[bytes, ...] = ()
+    ends: tuple[tuple[bytes, int], ...] = field(init=False, repr=False)
+    """(phrase, start) of every end of every phrase, whole phrases first."""
+
+    def __post_init__(self) -> None:
+        ends = [(p, i) for p in self.phrases for i in range(len(p))]
+        object.__setattr__(self, "ends", tuple(sorted(ends, key=lambda end: end[1] > 0)))
 
 
 def find_closing(
@@ -46,16 +58,16 @@ class _Search:
     """Depth-first over the session; ``lexical`` holds the JSON lexer's state along the path."""
 
     def __init__(self, session: GrammarSession, vocab: Vocab, hints: Hints):
-        self.session, self.vocab = session, vocab
+        self.session, self.vocab, self.hints = session, vocab, hints
         quoted = [t for t in vocab.closers if vocab.token_bytes[t].startswith(b'"')]
         unquoted = [t for t in vocab.closers if not vocab.token_bytes[t].startswith(b'"')]
         comma = [vocab.single[b] for b in b"," if b in vocab.single]
         self.first = {OUTSIDE: [*unquoted, *comma], STRING: quoted, ESCAPE: []}
-        single = [vocab.single[b] for b in (*_VALUES, *_OTHERS) if b in vocab.single]
+        self.values = [vocab.single[b] for b in _VALUES if b in vocab.single]
+        single = [vocab.single[b] for b in (*_INNER, *_OTHERS, 0x5C) if b in vocab.single]
         self.rest = [*hints.tokens, *single]
-        self.phrases = [phrase[i:] for phrase in hints.phrases for i in range(len(phrase))]
         self.last_use: dict[int, int] = {}
-        self.steps = 0
+        self.operations = self.steps = 0
         text = b"".join(vocab.token_bytes[token] for token in session.tokens)
         self.lexical = [lex(OUTSIDE, text)]
 
@@ -63,14 +75,14 @@ class _Search:
         session = self.session
         path: list[list[int]] = []
         branches: list[Iterator[list[int]]] = [self.candidates()]
-        while branches and self.steps < _MAX_STEPS:
+        while branches and self.operations < _MAX_OPERATIONS:
             if session.may_stop:
                 return [token for piece in path for token in piece]
             self.steps += 1
             room = limit - sum(map(len, path))
             piece = next((p for p in branches[-1] if len(p) <= room), None) if room > 0 else None
             if piece is not None:
-                session.accept(piece)
+                self.accept(piece)
                 path.append(piece)
                 self.last_use.update(dict.fromkeys(piece, self.steps))
                 text = b"".join(self.vocab.token_bytes[token] for token in piece)
@@ -83,33 +95,57 @@ class _Search:
                 session.rollback(len(path.pop()))
         return None
 
+    def accept(self, tokens: list[int]) -> None:
+        self.operations += 4 * len(tokens)  # each asks for the next forced span as well
+        self.session.accept(tokens)
+
+    def allows(self, token: int) -> bool:
+        self.operations += 1
+        return self.session.allows(token)
+
     def candidates(self) -> Iterator[list[int]]:
         """Legal continuations, the most promising first."""
         if forced := self.session.forced(_MAX_FORCED):
             yield forced
             return
+        state = self.lexical[-1]
         seen: set[int] = set()
-        for token in self.first[self.lexical[-1]]:
-            if token not in seen and self.session.allows(token):
+        for token in self.first[state] if state == STRING else [*self.first[state], *self.values]:
+            if token not in seen and self.allows(token):
                 seen.add(token)
                 yield [token]
-        if self.lexical[-1] == STRING:
-            yield from filter(None, map(self.spelled, self.phrases))
+        if state == STRING:
+            yield from self.spelled()
         for token in sorted(self.rest, key=lambda token: self.last_use.get(token, 0)):
-            if token not in seen and self.session.allows(token):
+            if token not in seen and self.allows(token):
                 yield [token]
 
-    def spelled(self, phrase: bytes) -> list[int] | None:
-        """A phrase and a quote after it, byte by byte, where both are legal."""
+    def spelled(self) -> Iterator[list[int]]:
+        """Hinted phrases, or the ends of them, with a quote after, that are legal here."""
+        firsts: dict[int, bool] = {}
+        for phrase, start in self.hints.ends:
+            byte = phrase[start]
+            if byte not in firsts:
+                firsts[byte] = self.allows(self.vocab.single.get(byte, -1))
+            if firsts[byte] and (tokens := self.walked(phrase[start:] + b'"')):
+                yield tokens
+
+    def walked(self, text: bytes) -> list[int] | None:
+        """The tokens of ``text``, byte by byte and along forced spans, where it is legal."""
         tokens: list[int] = []
-        for byte in phrase + b'"':
-            token = self.vocab.single.get(byte, -1)
-            if not self.session.allows(token):
+        place = 0
+        while place < len(text) and self.operations < _MAX_OPERATIONS:
+            step = self.session.forced(_MAX_FORCED) or [self.vocab.single.get(text[place], -1)]
+            piece = b"".join(self.vocab.token_bytes[token] for token in step if token >= 0)
+            if not self.allows(step[0]) or not (
+                text.startswith(piece, place) or piece.startswith(text[place:])
+            ):
                 break
-            self.session.accept([token])
-            tokens.append(token)
+            self.accept(step)
+            tokens += step
+            place += len(piece)
         self.session.rollback(len(tokens))
-        return tokens if len(tokens) > len(phrase) else None
+        return tokens if place >= len(text) else None
 
 
 def lex(state: int, text: bytes) -> int:

@@ -142,11 +142,13 @@ class LLGuidanceBackend:
             relaxed = relax(schema, level, canonical=not self._flexible)
             if not productive(relaxed.document):
                 reason = "no finite value can satisfy it"
+                if level.narrow:
+                    continue
                 break
             reason = self._refusal(relaxed.document)
             if not reason:
                 return relaxed
-            if "nsatisfiable" in reason:
+            if "nsatisfiable" in reason and not level.narrow:
                 break
         raise InvalidSchema(
             f"Invalid schema for {what}: In context=(), {reason}.", param=param, code=code

@@ -6,8 +6,9 @@ and the finished value must be checked. Removing is sound because no kept keywor
 ``if`` and the like go whole, and ``oneOf`` becomes ``anyOf`` where the engine cannot prove it to be
 one.
 
-Deliberately smaller (the canonical sub-language, design law 2): an object that lists its properties
-and says nothing of others is closed, but only where no other schema judges the same value.
+Deliberately smaller (the canonical sub-language, design law 2), only where no other schema judges
+the same value: an object that lists its properties and says nothing of others is closed, and what
+``dependentRequired`` may demand is always there.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from agentspec.toolcall.dialect import modern
 from agentspec.toolcall.formats import KNOWN_FORMATS
 from agentspec.toolcall.refs import is_plain, pointer
+
+from .constrain_names import name_patterns, names_held
 
 MAX_MULTIPLE = 1000
 _KEPT = frozenset(
@@ -72,9 +76,11 @@ _OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
 class Level:
     """How much is given up so that an engine takes the schema; each level contains the one before.
 
+    narrow: hold ``dependentRequired`` by a smaller language (which may turn out to be empty).
     coerce: oneOf becomes anyOf. drop: further keywords to remove.
     """
 
+    narrow: bool = False
     coerce: bool = False
     drop: frozenset[str] = frozenset()
 
@@ -83,6 +89,7 @@ _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 _KEYS = frozenset({"patternProperties", "minProperties", "maxProperties"})
 _TEXT = frozenset({"pattern", "format", "minLength", "maxLength"})
 LEVELS = (
+    Level(narrow=True),
     Level(),
     Level(coerce=True),
     Level(coerce=True, drop=_BOUNDS),
@@ -160,7 +167,7 @@ class _Relaxer:
         out: dict[str, Any] = {}
         for key, value in node.items():
             if key in _NEVER:
-                if not self.harmless(node, key):
+                if not self.harmless(node, key) and not self.held(node, key, closable):
                     self.give_up(path, key)
             elif key in self.level.drop:
                 self.give_up(path, key)
@@ -197,6 +204,20 @@ class _Relaxer:
         if key == "if":
             return "then" not in node and "else" not in node
         return value in (True, {}) and key not in ("not", "contains")
+
+    def held(self, node: dict[str, Any], key: str, closable: bool) -> bool:
+        """Whether a keyword that the engine lacks is held by other words (see ``objects``)."""
+        if key == "propertyNames":
+            return names_held(node, closable and self.canonical) and not self.dropped_keys()
+        return key == "dependentRequired" and self.narrows(node, closable)
+
+    def dropped_keys(self) -> bool:
+        return "patternProperties" in self.level.drop
+
+    def narrows(self, node: dict[str, Any], closable: bool) -> bool:
+        """Whether ``dependentRequired`` becomes ``required`` here."""
+        alone = _OPENING.isdisjoint(node.keys() - {"dependentRequired", "additionalProperties"})
+        return self.level.narrow and self.canonical and closable and alone
 
     def numbers(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
         if "multipleOf" not in node or "multipleOf" in self.level.drop:
@@ -244,7 +265,14 @@ class _Relaxer:
                 out["additionalProperties"] = self.node(
                     node["additionalProperties"], f"{path}/additionalProperties", closable
                 )
-        if closable and _may_close(node):
+        if "propertyNames" in node and self.held(node, "propertyNames", closable):
+            name_patterns(node, out)
+        narrowed = "dependentRequired" in node and self.narrows(node, closable)
+        if narrowed:
+            always = [*node.get("required", ()), *chain(*node["dependentRequired"].values())]
+            out["required"] = list(dict.fromkeys(always))
+        judged = {k: v for k, v in node.items() if k != "dependentRequired" or not narrowed}
+        if closable and _may_close({**judged, "required": out.get("required", ())}):
             out["additionalProperties"] = False
         open_object = out.get("additionalProperties") is not False
         if open_object and node.get("minProperties", 0) > len(set(node.get("required", ()))):

@@ -73,9 +73,21 @@ def test_all_agent_tools_compile_together(factories):
         ({"type": "integer", "not": {"const": 3}}, "not", "3"),
         ({"type": "string", "format": "iban"}, "format", '"x"'),
         ({"if": {"type": "null"}, "then": False, "type": "null"}, "if", "null"),
-        ({"type": "object", "propertyNames": {"maxLength": 1}}, "propertyNames", '{"ab": 1}'),
+        (
+            {"type": "object", "propertyNames": {"maxLength": 1, "pattern": "a"}},
+            "propertyNames",
+            '{"ab": 1}',
+        ),
         ({"type": "array", "contains": {"const": 1}}, "contains", "[]"),
-        ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired", '{"a": 1}'),
+        (
+            {
+                "type": "object",
+                "dependentRequired": {"a": ["b"]},
+                "patternProperties": {"^q": True},
+            },
+            "dependentRequired",
+            '{"a": 1}',
+        ),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "oneOf", "1"),
         ({"type": "integer", "multipleOf": 999983}, "multipleOf", "1"),
     ],
@@ -238,7 +250,7 @@ def test_each_level_gives_up_more():
         "additionalProperties": False,
         "minimum": 3,
     }
-    lists = [set(relax(schema, level).unchecked) for level in LEVELS]
+    lists = [set(relax(schema, level).unchecked) for level in LEVELS if not level.narrow]
     for less, more in zip(lists, lists[1:], strict=False):
         assert less < more
     last = relax(schema, LEVELS[-1])

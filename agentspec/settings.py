@@ -112,7 +112,11 @@ class ModelSettings(_Section):
 
 
 class StoreSettings(_Section):
-    """The ledger. url: None is SQLite at ``data_dir/agentspec.db``."""
+    """The ledger. url: None is SQLite at ``data_dir/agentspec.db``.
+
+    responses: where answers are kept that ``previous_response_id`` and ``item_reference`` refer to:
+        "memory" (of each gateway worker) or "sql" (this database, for all workers).
+    """
 
     url: str | None = None
     drain_interval_s: Seconds = 0.25
@@ -128,6 +132,7 @@ class Settings(_Section):
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     backends: dict[str, BackendSettings] = {}
     models: dict[str, ModelSettings] = {}
+    responses: Literal["memory", "sql"] = "memory"
 
     @property
     def data_path(self) -> Path:

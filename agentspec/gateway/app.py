@@ -27,11 +27,12 @@ from .catalogue import Catalogue
 from .clock import Clock
 from .embeddings import EmbeddingService
 from .endpoint import Endpoint
+from .kept import Kept, kept_for
 from .ledger import JournalLike, Ledger
-from .memory import Memory
 from .metrics import CONTENT_TYPE, Metrics
 from .routes import served
 from .service import TurnService
+from .stored import stored_responses
 
 
 def create_app(
@@ -55,18 +56,23 @@ def create_app(
     used = build(settings) if backends is None else backends
     metrics = Metrics(frozenset(settings.models), metrics_dir)
     cooldown = Cooldown(clock.tick_s)
+    kept = kept_for(settings, clock)
     ledger = Ledger(Journal(settings.data_path) if journal is None else journal, metrics)
     vendors = frozenset(n for n, b in settings.backends.items() if b.kind == "litellm")
     parts = (settings.models, StaticOrder(cooldown), Attempts(used, cooldown), ledger, clock)
     app = FastAPI(
-        title="agentspec", docs_url=None, redoc_url=None, openapi_url=None, lifespan=_closing(used)
+        title="agentspec",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=_closing(used, kept),
     )
     for path, answering, errors in served(
         TurnService(*parts, vendors=vendors),
         EmbeddingService(*parts, vendors=vendors),
         settings.models,
         used,
-        Memory(clock.tick_s),
+        kept,
     ):
         endpoint = Endpoint(
             answering,
@@ -80,6 +86,7 @@ def create_app(
     app.include_router(_operations(settings, used, metrics))
     locked = [Depends(_key_check(guard))]
     app.include_router(_models(Catalogue(settings.models, used, clock)), dependencies=locked)
+    app.include_router(stored_responses(kept, guard))
     for router in mounts:
         app.include_router(router, dependencies=locked)
     _install_errors(app)
@@ -87,13 +94,14 @@ def create_app(
 
 
 def _closing(
-    backends: Mapping[str, Backend],
+    backends: Mapping[str, Backend], kept: Kept
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         for backend in backends.values():
             await backend.aclose()
+        kept.close()
 
     return lifespan
 

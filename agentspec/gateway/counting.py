@@ -41,7 +41,7 @@ class TokenCounter:
         self, body: bytes, headers: Mapping[str, str], key_id: str, exchange: Exchange
     ) -> None:
         """Answer one request. Raises ``AgentspecError``."""
-        asked = self._surface.translate(body, Caller(headers, key_id or LOCAL_SCOPE))
+        asked = await self._surface.translate(body, Caller(headers, key_id or LOCAL_SCOPE))
         model = self._models.get(asked.request.model)
         if model is None:
             raise ModelNotFound(

@@ -41,7 +41,7 @@ class EmbeddingsSurface:
     def __init__(self) -> None:
         self.errors = OpenAIErrors()
 
-    def translate(self, body: bytes, caller: Caller) -> EmbeddingsAsked:
+    async def translate(self, body: bytes, caller: Caller) -> EmbeddingsAsked:
         asked = decode(_REQUEST, body)
         if not asked.input:
             raise InvalidRequest("Invalid 'input': it is empty.", param="input")
@@ -61,13 +61,13 @@ class EmbeddingsAsked:
 class NoText:
     """Embeddings are no answer in words; ``EmbeddingService`` sends what the backend gave."""
 
-    def whole(self, response: ChatResponse) -> bytes:
+    async def whole(self, response: ChatResponse) -> bytes:
         raise AssertionError("embeddings hold no text")
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         raise AssertionError("embeddings are not streamed")
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         raise AssertionError("embeddings are not streamed")
 
     def failed(self, error: AgentspecError) -> bytes:

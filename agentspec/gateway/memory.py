@@ -2,7 +2,7 @@
 
 Responses knows ``previous_response_id`` and ``item_reference``. Kept in this process's memory, for
 a limited time and up to a limited size, and only under the scope of the caller who got the answer.
-Several workers don't share it: what one keeps, another doesn't find, and the client is told so.
+Several workers don't share it: what one keeps, another doesn't find (``kept.py``).
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ class Memory:
         if kept is None or kept.until_s <= self._clock_s():
             return None
         return kept.value
+
+    def drop(self, scope: str, name: str) -> None:
+        self._drop((scope, name))
 
     def _oldest_is_over(self) -> bool:
         return next(iter(self._kept.values())).until_s <= self._clock_s()

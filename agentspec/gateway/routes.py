@@ -12,7 +12,7 @@ from agentspec.settings import ModelSettings
 from .counting import TokenCounter
 from .embeddings import EmbeddingService, EmbeddingsSurface
 from .endpoint import Answering
-from .memory import Memory
+from .kept import Kept
 from .service import TurnService
 from .surface import ErrorShape
 from .surfaces.chat import ChatSurface
@@ -29,10 +29,10 @@ def served(
     embeddings: EmbeddingService,
     models: Mapping[str, ModelSettings],
     backends: Mapping[str, Backend],
-    memory: Memory,
+    kept: Kept,
 ) -> Iterator[Served]:
     """(path, what answers, how errors are spelled); all but the counts leave a ledger row."""
-    responses, messages = ResponsesSurface(memory), MessagesSurface()
+    responses, messages = ResponsesSurface(kept), MessagesSurface()
     for path, surface in (
         ("/v1/chat/completions", ChatSurface()),
         ("/v1/completions", CompletionsSurface()),

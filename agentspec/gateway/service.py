@@ -31,7 +31,7 @@ from .exchange import Exchange
 from .identity import MAX_ID_CHARS, client_of, session_of
 from .ledger import Ledger
 from .render import extension_for
-from .surface import Answer, Asked, Caller, Started, Surface
+from .surface import Answer, Asked, Caller, HoldsCalls, Started, Surface
 from .tally import Tally
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class TurnService:
         exchange.request_id = opened.id
         scope = key_id or LOCAL_SCOPE
         try:
-            asked = surface.translate(body, Caller(headers, scope, self._self_hosted))
+            asked = await surface.translate(body, Caller(headers, scope, self._self_hosted))
             model = self._model(asked.request.model)
         except InvalidRequest as error:
             opened.model = named_model(body)
@@ -194,7 +194,8 @@ class TurnService:
         with tally.waiting(self._clock.tick_s):
             response = await self._attempts.complete(decision, turn)
         tally.take_response(response)
-        body = answer.whole(response)
+        _ready(answer, decision)
+        body = await answer.whole(response)
         self._ledger.close(tally.finished(self._clock.tick_s()))
         await exchange.send_json(200, body, {})
 
@@ -209,6 +210,7 @@ class TurnService:
         tick_s = self._clock.tick_s
         exchange.expect_stream()
         with tally.waiting(tick_s):
+        _ready(answer, decision)
             opened = await self._attempts.open_stream(decision, turn)
         async with aclosing(opened.rest) as rest:
             chunk: ChatChunk | None = opened.first
@@ -219,9 +221,15 @@ class TurnService:
                     if encoded:
                         await exchange.send_events(encoded)
                     chunk = await anext(rest, None)
-        end = answer.end(tally.usage, tally.report)
+        end = await answer.end(tally.usage, tally.report)
         self._ledger.close(tally.finished(tick_s()))
         await exchange.send_events(end, last=True)
+
+def _ready(answer: Answer, decision: Decision) -> None:
+    """Prepare for what the chosen backend sends: our engine's calls are whole and checked."""
+    if decision.chosen_kind != "engine" and isinstance(answer, HoldsCalls):
+        answer.hold_calls()
+
 
 
 def named_model(body: bytes) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -57,7 +57,7 @@ class OpenAIErrors:
 class Answer(Protocol):
     """One answer in a surface's protocol: it is either sent whole, or written as events."""
 
-    def whole(self, response: ChatResponse) -> bytes:
+    async def whole(self, response: ChatResponse) -> bytes:
         """The body of an answer that was not streamed. Raises ``UpstreamFailed`` for a torn one."""
         ...
 
@@ -65,12 +65,21 @@ class Answer(Protocol):
         """The events for one chunk; maybe none."""
         ...
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         """The last events of a stream that came to its end. Raises as ``whole`` does."""
         ...
 
     def failed(self, error: AgentspecError) -> bytes:
         """The last event of a stream that broke."""
+        ...
+
+
+@runtime_checkable
+class HoldsCalls(Protocol):
+    """An answer that passes tool calls on as they come, unless it is told to hold them."""
+
+    def hold_calls(self) -> None:
+        """The backend is one that sends calls in pieces, or torn. Called before the first chunk."""
         ...
 
 
@@ -127,6 +136,6 @@ class Surface(Protocol):
     @property
     def errors(self) -> ErrorShape: ...
 
-    def translate(self, body: bytes, caller: Caller) -> Asked:
+    async def translate(self, body: bytes, caller: Caller) -> Asked:
         """Decode and translate a request. Raises ``InvalidRequest`` naming the field."""
         ...

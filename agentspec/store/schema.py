@@ -14,12 +14,13 @@ from sqlalchemy import (
     Double,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
 )
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -129,3 +130,14 @@ journal_offset = Table(
     _big("updated_ms"),
 )
 """How far each journal file was drained; committed together with the rows it yielded."""
+
+kept_answer = Table(
+    "kept_answer",
+    metadata,
+    Column("scope", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+    _big("expires_ms"),
+    Index(None, "expires_ms"),
+)
+"""Answers and their items that Responses clients may refer to, by opt-in; ``store.answers``."""

@@ -3,6 +3,7 @@
     AgentspecError
     |- InvalidRequest                 400  a field is missing, of the wrong type or out of range
     |  |- ContextLengthExceeded       400  prompt longer than the model's context
+    |  |- NotFound                    404  something asked for by its id is not there
     |  |- InvalidSchema               400  a JSON schema that cannot be understood or enforced
     |  `- ModelNotFound               404  no such model on this endpoint
     |- AuthenticationFailed           401
@@ -83,6 +84,10 @@ class PermissionDenied(AgentspecError):
     type = "permission_error"
 
 
+class NotFound(InvalidRequest):
+    code = "not_found"
+
+
 class BodyTooLarge(InvalidRequest):
     code = "request_too_large"
 
@@ -157,6 +162,7 @@ _STATUS: dict[type[AgentspecError], int] = {
     AgentspecError: 500,
     InvalidRequest: 400,
     ModelNotFound: 404,
+    NotFound: 404,
     BodyTooLarge: 413,
     AuthenticationFailed: 401,
     PermissionDenied: 403,

@@ -48,18 +48,26 @@ _REFERENCE = msgspec.json.Decoder(ReferenceItem)
 _TOOLS = msgspec.json.Decoder(ToolsItem)
 
 
+class Earlier(msgspec.Struct):
+    """What ``previous_response_id`` stands for. tools: those of ``additional_tools`` items."""
+
+    messages: list[Message] = []
+    tools: list[msgspec.Raw] = []
+
+
 @dataclass(slots=True)
 class Translated:
     """The chat request, and the tools by which its answer is read.
 
     extras: fields for backends that agentspec doesn't read.
-    context: the conversation without the instructions, as a later turn may refer to it.
+    earlier: the conversation without the instructions and the tools that stood in it, as a later
+    turn may refer to them.
     """
 
     request: ChatRequest
     tools: ToolSet
     extras: dict[str, Any] = field(default_factory=dict)
-    context: list[Message] = field(default_factory=list)
+    earlier: Earlier = field(default_factory=Earlier)
 
 
 Lookup = Callable[[str], bytes | None]
@@ -68,16 +76,18 @@ Lookup = Callable[[str], bytes | None]
 def translate(
     asked: ResponsesRequest,
     *,
-    earlier: list[Message] | None = None,
+    earlier: Earlier | None = None,
     item: Lookup = lambda _: None,
 ) -> Translated:
     """The chat request that says the same.
 
-    earlier: the conversation that ``previous_response_id`` stands for; item: the JSON of the item
-    that a reference names. Raises ``InvalidRequest`` naming the field.
+    earlier: what ``previous_response_id`` stands for; item: the JSON of the item that a reference
+    names. Raises ``InvalidRequest`` naming the field.
     """
     reader = _Reader(item)
-    reader.conversation.messages += earlier or []
+    if earlier is not None:
+        reader.conversation.messages += earlier.messages
+        reader.offer(earlier.tools, "previous_response_id")
     reader.read_input(asked.input)
     reader.tools.add(asked.tools or [], "tools")
     context = reader.conversation.finish()
@@ -105,7 +115,22 @@ def translate(
         "verbosity": asked.text.verbosity if asked.text else None,
         "service_tier": asked.service_tier,
     }
-    return Translated(request, reader.tools, extras, context)
+    return Translated(request, reader.tools, extras, Earlier(context, reader.additional))
+
+
+def references(asked: ResponsesRequest) -> dict[str, str]:
+    """The ids that the request's ``item_reference`` items name, and where they stand.
+
+    Raises ``InvalidRequest``.
+    """
+    found: dict[str, str] = {}
+    if not isinstance(asked.input, list):
+        return found
+    for index, raw in enumerate(asked.input):
+        where = f"input[{index}]"
+        if b"item_reference" in bytes(raw) and kind_of(raw, where).type == "item_reference":
+            found.setdefault(decode(_REFERENCE, raw, where).id, where)
+    return found
 
 
 def append_items(context: list[Message], items: list[bytes]) -> list[Message]:
@@ -121,7 +146,13 @@ class _Reader:
     def __init__(self, item: Lookup):
         self.conversation = Conversation()
         self.tools = ToolSet()
+        self.additional: list[msgspec.Raw] = []
         self._item = item
+
+    def offer(self, tools: list[msgspec.Raw], where: str) -> None:
+        """Tools that hold for later turns too."""
+        self.tools.add(tools, where)
+        self.additional += tools
 
     def read_input(self, given: str | list[msgspec.Raw] | None) -> None:
         if isinstance(given, str):
@@ -148,7 +179,7 @@ class _Reader:
             if summary:
                 self.conversation.say("user", SUMMARY + summary)
         elif kind.type == "additional_tools":
-            self.tools.add(decode(_TOOLS, raw, where).tools, f"{where}.tools")
+            self.offer(decode(_TOOLS, raw, where).tools, f"{where}.tools")
         elif kind.type == "item_reference" and not referred:
             self._reference(decode(_REFERENCE, raw, where).id, where)
 
@@ -156,10 +187,7 @@ class _Reader:
         found = self._item(name)
         if found is None:
             raise InvalidRequest(
-                f"Item with id '{name}' not found. Items are kept for a limited time, and not at "
-                "all when 'store' is false: send the whole item instead.",
-                param=where,
-                code="item_not_found",
+                f"Item with id '{name}' not found.", param=where, code="item_not_found"
             )
         self.read(found, where, referred=True)
 

@@ -140,6 +140,12 @@ async def torn_call(up: Upstream, request: web.Request, write: Write) -> None:
     await write(DONE)
 
 
+async def torn_after_text(up: Upstream, request: web.Request, write: Write) -> None:
+    """Says something first, so that the client's stream has begun."""
+    await write(text_chunks()[1])
+    await torn_call(up, request, write)
+
+
 async def dies(up: Upstream, request: web.Request, write: Write) -> None:
     for event in text_chunks()[:3]:
         await write(event)

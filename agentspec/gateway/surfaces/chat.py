@@ -8,6 +8,7 @@ import msgspec
 
 from agentspec.gateway.render import content_event, report_event, whole_answer
 from agentspec.gateway.surface import Caller, OpenAIErrors, Started
+from agentspec.wire.calls import CallGate
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, decode_request, encode
 from agentspec.wire.errors import AgentspecError, InvalidRequest
 from agentspec.wire.extension import SpecReport
@@ -23,7 +24,7 @@ class ChatSurface:
     def __init__(self) -> None:
         self.errors = OpenAIErrors()
 
-    def translate(self, body: bytes, caller: Caller) -> ChatAsked:
+    async def translate(self, body: bytes, caller: Caller) -> ChatAsked:
         try:
             return ChatAsked(decode_request(body), _FIELDS.decode(body))
         except RecursionError:
@@ -37,23 +38,34 @@ class ChatAsked:
     native: None = None
 
     def answer(self, started: Started) -> ChatAnswer:
-        return ChatAnswer(self.request)
+        return ChatAnswer(self.request, f"call_{started.key}")
 
 
 class ChatAnswer:
-    def __init__(self, request: ChatRequest):
+    def __init__(self, request: ChatRequest, call_ids: str):
         self._request = request
+        self._call_ids = call_ids
+        self._gate: CallGate | None = None
         self._pattern: ChatChunk | None = None
         self._think = ThinkFilter()
 
-    def whole(self, response: ChatResponse) -> bytes:
+    def hold_calls(self) -> None:
+        self._gate = CallGate(self._call_ids)
+
+    async def whole(self, response: ChatResponse) -> bytes:
+        if self._gate is not None:
+            response = self._gate.whole(response)
         return encode(whole_answer(self._think.whole(response), self._request))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         self._pattern = self._pattern or chunk
+        if self._gate is not None:
+            chunk = self._gate.chunk(chunk)
         return content_event(self._think.chunk(chunk))
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+        if self._gate is not None:
+            self._gate.end()
         assert self._pattern is not None, "a stream has a first chunk"
         return report_event(self._pattern, self._request, usage, report) + DONE
 

@@ -34,8 +34,8 @@ class CompactionSurface:
         self.errors = responses.errors
         self._responses = responses
 
-    def translate(self, body: bytes, caller: Caller) -> CompactionAsked:
-        asked: ResponsesAsked = self._responses.translate(body, caller)
+    async def translate(self, body: bytes, caller: Caller) -> CompactionAsked:
+        asked: ResponsesAsked = await self._responses.translate(body, caller)
         if asked.request.stream:
             raise InvalidRequest("A compaction is not streamed.", param="stream")
         request = msgspec.structs.replace(
@@ -63,7 +63,7 @@ class CompactionAnswer:
     def __init__(self, started: Started):
         self._started = started
 
-    def whole(self, response: ChatResponse) -> bytes:
+    async def whole(self, response: ChatResponse) -> bytes:
         summary = response.choices[0].message.content
         if not summary:
             raise UpstreamFailed("The model wrote no summary.")
@@ -86,7 +86,7 @@ class CompactionAnswer:
     def chunk(self, chunk: ChatChunk) -> bytes:
         raise AssertionError("a compaction is not streamed")
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         raise AssertionError("a compaction is not streamed")
 
     def failed(self, error: AgentspecError) -> bytes:

@@ -31,7 +31,7 @@ class CompletionsSurface:
     def __init__(self) -> None:
         self.errors = OpenAIErrors()
 
-    def translate(self, body: bytes, caller: Caller) -> CompletionsAsked:
+    async def translate(self, body: bytes, caller: Caller) -> CompletionsAsked:
         asked = decode_request(body)
         request = translate(asked)
         native = Native("/completions", _FIELDS.decode(body))
@@ -57,14 +57,14 @@ class CompletionsAnswer:
         self._asked = asked
         self._request = request
 
-    def whole(self, response: ChatResponse) -> bytes:
+    async def whole(self, response: ChatResponse) -> bytes:
         return encode(self._writer.whole(response) | self._report(response.agentspec))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         shown = self._writer.chunk(chunk)
         return b"" if shown is None else event(shown)
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         if usage is None or not self._request.wants_usage_chunk:
             return DONE
         return event(self._writer.usage(usage) | self._report(report)) + DONE

@@ -41,7 +41,7 @@ class MessagesSurface:
     def __init__(self) -> None:
         self.errors = AnthropicErrors()
 
-    def translate(self, body: bytes, caller: Caller) -> MessagesAsked:
+    async def translate(self, body: bytes, caller: Caller) -> MessagesAsked:
         asked = decode_request(body)
         done = translate(asked, strip_billing=caller.self_hosted(asked.model))
         return MessagesAsked(asked, done, done.request, body_of(done.request, done.extras))
@@ -71,7 +71,7 @@ class MessagesAnswer:
         self._pieces = pieces
         self._request = request
 
-    def whole(self, response: ChatResponse) -> bytes:
+    async def whole(self, response: ChatResponse) -> bytes:
         self._writer.take(self._pieces.whole(response))
         self._writer.finish(self._pieces.finish_reason, response.usage)
         body = self._writer.body(self._pieces.finish_reason or "stop", response.usage)
@@ -80,7 +80,7 @@ class MessagesAnswer:
     def chunk(self, chunk: ChatChunk) -> bytes:
         return self._writer.take(self._pieces.read(chunk))
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         events = self._writer.take(self._pieces.end())
         more = report_field(self._request, report)
         return events + self._writer.finish(self._pieces.finish_reason, usage, **more)

@@ -1,4 +1,4 @@
-"""OpenAI Responses over the canonical turn, with a small memory for what clients refer to."""
+"""OpenAI Responses over the canonical turn; answers are kept for clients that refer to them."""
 
 from __future__ import annotations
 
@@ -7,31 +7,30 @@ from typing import Any
 
 import msgspec
 
-from agentspec.gateway.memory import Memory
+from agentspec.gateway.kept import Kept
 from agentspec.gateway.surface import Caller, OpenAIErrors, Started
 from agentspec.wire.canonical import body_of
-from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Message, Usage, encode
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, encode
 from agentspec.wire.errors import AgentspecError, InvalidRequest
 from agentspec.wire.extension import SpecReport
 from agentspec.wire.pieces import Pieces
 from agentspec.wire.responses import ResponsesRequest, decode_request
-from agentspec.wire.responses_in import Translated, append_items, translate
+from agentspec.wire.responses_in import Earlier, Translated, append_items, references, translate
 from agentspec.wire.responses_out import ResponsesWriter, Shown
 
 from .reports import report_field
 
-_MESSAGES = msgspec.json.Decoder(list[Message])
 _SEALED = "reasoning.encrypted_content"
 
 
 class ResponsesSurface:
     name = "responses"
 
-    def __init__(self, memory: Memory):
+    def __init__(self, kept: Kept):
         self.errors = OpenAIErrors()
-        self._memory = memory
+        self._kept = kept
 
-    def translate(self, body: bytes, caller: Caller) -> ResponsesAsked:
+    async def translate(self, body: bytes, caller: Caller) -> ResponsesAsked:
         asked = decode_request(body)
         if asked.background:
             raise InvalidRequest(
@@ -39,41 +38,62 @@ class ResponsesSurface:
                 param="background",
                 code="unsupported_parameter",
             )
-        done = translate(
-            asked,
-            earlier=self._earlier(asked.previous_response_id, caller.scope),
-            item=lambda name: self._memory.get(caller.scope, name),
-        )
-        keeper = Keeper(self._memory, caller.scope) if asked.store is not False else None
+        earlier = await self._earlier(asked.previous_response_id, caller.scope)
+        done = translate(asked, earlier=earlier, item=(await self._items(asked, caller.scope)).get)
+        keeper = Keeper(self._kept, caller.scope) if asked.store is not False else None
         return ResponsesAsked(asked, done, keeper, done.request, body_of(done.request, done.extras))
 
-    def _earlier(self, name: str | None, scope: str) -> list[Message] | None:
+    async def _earlier(self, name: str | None, scope: str) -> Earlier | None:
         if name is None:
             return None
-        kept = self._memory.get(scope, name)
-        if kept is None:
+        found = (await self._kept.get(scope, [name])).get(name)
+        if found is None:
             raise InvalidRequest(
-                f"Previous response with id '{name}' not found. Responses are kept for a limited "
-                "time, and not at all when 'store' is false: send the whole conversation instead.",
+                f"Previous response with id '{name}' not found. {self._kept.excuse}",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        return _MESSAGES.decode(kept)
+        return _ANSWER.decode(found).earlier
+
+    async def _items(self, asked: ResponsesRequest, scope: str) -> dict[str, bytes]:
+        """The JSON of the items that the request refers to."""
+        names = references(asked)
+        if not names:
+            return {}
+        found = await self._kept.get(scope, names)
+        for name, where in names.items():
+            if name not in found:
+                raise InvalidRequest(
+                    f"Item with id '{name}' not found. {self._kept.excuse}",
+                    param=where,
+                    code="item_not_found",
+                )
+        return found
+
+
+class KeptAnswer(msgspec.Struct):
+    """body: the response object; earlier: the conversation with its answer."""
+
+    body: msgspec.Raw
+    earlier: Earlier
+
+
+_ANSWER = msgspec.json.Decoder(KeptAnswer)
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
     """Keeps an answer and its items for later turns of the same caller."""
 
-    memory: Memory
+    kept: Kept
     scope: str
 
-    def keep(self, writer: ResponsesWriter, context: list[Message]) -> None:
+    async def keep(self, writer: ResponsesWriter, body: bytes, context: Earlier) -> None:
         items = [encode(item) for item in writer.items]
-        for item, raw in zip(writer.items, items, strict=True):
-            self.memory.put(self.scope, item["id"], raw)
-        conversation = append_items(context, items)
-        self.memory.put(self.scope, writer.id, encode(conversation))
+        entries = {item["id"]: raw for item, raw in zip(writer.items, items, strict=True)}
+        earlier = Earlier(append_items(context.messages, items), context.tools)
+        entries[writer.id] = encode(KeptAnswer(msgspec.Raw(body), earlier))
+        await self.kept.put(self.scope, entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,29 +123,29 @@ class ResponsesAnswer:
         self._pieces = pieces
         self._asked = asked
 
-    def whole(self, response: ChatResponse) -> bytes:
+    async def whole(self, response: ChatResponse) -> bytes:
         self._writer.take(self._pieces.whole(response))
         more = report_field(self._asked.request, response.agentspec)
-        body = self._writer.finished(self._pieces.finish_reason, response.usage, **more)
-        self._keep()
-        return encode(body)
+        body = encode(self._writer.finished(self._pieces.finish_reason, response.usage, **more))
+        await self._keep(body)
+        return body
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         return self._writer.take(self._pieces.read(chunk))
 
-    def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+    async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         events = self._writer.take(self._pieces.end())
         more = report_field(self._asked.request, report)
         events += self._writer.finish(self._pieces.finish_reason, usage, **more)
-        self._keep()
+        await self._keep(encode(self._writer.finished(self._pieces.finish_reason, usage, **more)))
         return events
 
     def failed(self, error: AgentspecError) -> bytes:
         return self._writer.fail(error)
 
-    def _keep(self) -> None:
+    async def _keep(self, body: bytes) -> None:
         if self._asked.keeper is not None:
-            self._asked.keeper.keep(self._writer, self._asked.translated.context)
+            await self._asked.keeper.keep(self._writer, body, self._asked.translated.earlier)
 
 
 def _echo(asked: ResponsesRequest) -> dict[str, Any]:

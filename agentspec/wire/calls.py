@@ -1,0 +1,228 @@
+"""Tool calls that come in pieces, put together: a call is passed on whole or not at all.
+
+A client may run what it takes for a call (some mend torn JSON and run that), so a call goes on when
+its arguments are a whole JSON object, and never before. One that an output limit cut short is left
+out; one that is torn although the answer claims to be whole is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from .chat import (
+    ChatChunk,
+    ChatResponse,
+    ChunkChoice,
+    FunctionCall,
+    ToolCall,
+    ToolCallDelta,
+)
+from .errors import UpstreamFailed
+
+_OBJECT = msgspec.json.Decoder(dict[str, Any])
+_USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_CUT_SHORT = ("length", "content_filter")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A whole call. ``arguments`` is JSON text of an object."""
+
+    id: str
+    name: str
+    arguments: str
+
+    def values(self) -> dict[str, Any]:
+        return _OBJECT.decode(self.arguments)
+
+
+@dataclass(slots=True)
+class _Growing:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    sent: bool = False
+
+    def whole(self) -> str | None:
+        """The arguments, if they are a whole object."""
+        text = "".join(self.arguments)
+        return text if self.name and text and _is_object(text) else None
+
+
+class CallJoiner:
+    """The calls of one choice.
+
+    call_ids: prefix of the ids given to calls that came without a usable one.
+    """
+
+    def __init__(self, call_ids: str):
+        self._call_ids = call_ids
+        self._calls: dict[int, _Growing] = {}
+        self._latest: dict[int, int] = {}
+        self._used_ids: set[str] = set()
+
+    def read(self, delta: ToolCallDelta) -> list[Call]:
+        """The call that this piece completes, if it does.
+
+        Raises ``UpstreamFailed`` for a call that goes on after its end.
+        """
+        growing = self._growing(delta)
+        growing.id = growing.id or delta.id or ""
+        if delta.function is None:
+            return []
+        growing.name = growing.name or delta.function.name or ""
+        return self._grow(growing, delta.function.arguments or "")
+
+    def whole(self, calls: Iterable[ToolCall], finish_reason: str | None) -> list[Call]:
+        """The calls of an answer that came at once. Raises as ``end`` does."""
+        found: list[Call] = []
+        for index, call in enumerate(calls):
+            growing = _Growing(call.id or "", call.function.name or "")
+            self._calls[index] = growing
+            found += self._grow(growing, call.function.arguments or "")
+        return found + self.end(finish_reason)
+
+    def end(self, finish_reason: str | None) -> list[Call]:
+        """The calls still held: without arguments, which some tools have not. One that an output
+        limit cut short is left out.
+
+        Raises ``UpstreamFailed`` for a call that is torn although the answer claims to be whole.
+        """
+        found: list[Call] = []
+        cut = finish_reason in _CUT_SHORT
+        for growing in self._calls.values():
+            if growing.sent or cut:
+                continue
+            if not growing.name or "".join(growing.arguments).strip():
+                raise UpstreamFailed(
+                    "The model called a tool with arguments that are not a JSON object.",
+                    code="malformed_tool_call",
+                )
+            found.append(self._send(growing, "{}"))
+        return found
+
+    def _growing(self, call: ToolCallDelta) -> _Growing:
+        """The call that a delta belongs to. Some servers give every call the index 0."""
+        key = self._latest.get(call.index, call.index)
+        found = self._calls.setdefault(key, _Growing())
+        if found.sent and call.id and call.id != found.id:
+            key = -len(self._calls)
+            self._latest[call.index] = key
+            found = self._calls.setdefault(key, _Growing())
+        return found
+
+    def _grow(self, growing: _Growing, more: str) -> list[Call]:
+        if growing.sent:
+            # Some servers send a call without arguments twice: "{}{}".
+            if more.strip() and more != "".join(growing.arguments):
+                raise UpstreamFailed(
+                    "The model's tool call went on after its end.", code="malformed_tool_call"
+                )
+            return []
+        growing.arguments.append(more)
+        if not more.rstrip().endswith("}"):
+            return []
+        text = growing.whole()
+        return [] if text is None else [self._send(growing, text)]
+
+    def _send(self, growing: _Growing, arguments: str) -> Call:
+        growing.sent = True
+        made = f"{self._call_ids}_{len(self._used_ids)}"
+        usable = _USABLE_ID.fullmatch(growing.id) and growing.id not in self._used_ids
+        name = growing.id if usable else made
+        self._used_ids.add(name)
+        return Call(name, growing.name, arguments)
+
+
+class CallGate:
+    """Holds the calls of an answer back until they are whole, for every choice.
+
+    For answers of servers that send arguments in pieces, or torn; chunks without calls pass as they
+    are, at the price of a look. A call is sent in one delta, under an index of its own.
+    """
+
+    def __init__(self, call_ids: str):
+        self._call_ids = call_ids
+        self._joiners: dict[int, CallJoiner] = {}
+        self._sent: dict[int, int] = {}
+        self._reasons: dict[int, str] = {}
+
+    def chunk(self, chunk: ChatChunk) -> ChatChunk:
+        """The chunk (changed in place) with the calls that it completes. Raises as ``whole``."""
+        for choice in chunk.choices:
+            if choice.delta.tool_calls or (choice.finish_reason and choice.index in self._joiners):
+                self._pass(choice)
+        if any(_says_nothing(choice) for choice in chunk.choices):
+            chunk.choices = [c for c in chunk.choices if not _says_nothing(c)]
+        return chunk
+
+    def end(self) -> None:
+        """Call at the end. Raises as ``whole``: for pieces that came after their choice's end."""
+        for index, joiner in self._joiners.items():
+            if joiner.end(self._reasons.get(index)):
+                raise UpstreamFailed(
+                    "The backend sent a call after the end of its answer.",
+                    code="malformed_tool_call",
+                )
+
+    def whole(self, response: ChatResponse) -> ChatResponse:
+        """The answer (changed in place) with its whole calls.
+
+        Raises ``UpstreamFailed`` for a call that is torn although its choice claims to be whole.
+        """
+        for choice in response.choices:
+            calls = choice.message.tool_calls
+            if calls is UNSET:
+                continue
+            kept = self._joiner(choice.index).whole(calls, choice.finish_reason)
+            made = [ToolCall(FunctionCall(c.name, c.arguments), id=c.id) for c in kept]
+            choice.message.tool_calls = made or UNSET
+        return response
+
+    def _pass(self, choice: ChunkChoice) -> None:
+        joiner = self._joiner(choice.index)
+        found = [call for delta in choice.delta.tool_calls or () for call in joiner.read(delta)]
+        if choice.finish_reason:
+            self._reasons[choice.index] = choice.finish_reason
+            found += joiner.end(choice.finish_reason)
+        first = self._sent.get(choice.index, 0)
+        self._sent[choice.index] = first + len(found)
+        choice.delta.tool_calls = [
+            ToolCallDelta(first + at, call.id, "function", FunctionCall(call.name, call.arguments))
+            for at, call in enumerate(found)
+        ] or None
+
+    def _joiner(self, index: int) -> CallJoiner:
+        made = self._joiners.get(index)
+        if made is None:
+            prefix = f"{self._call_ids}_{index}" if index else self._call_ids
+            made = self._joiners[index] = CallJoiner(prefix)
+        return made
+
+
+def _says_nothing(choice: ChunkChoice) -> bool:
+    """Whether a choice holds nothing that its client would miss."""
+    delta = choice.delta
+    return not (
+        choice.finish_reason
+        or choice.logprobs
+        or delta.role
+        or delta.tool_calls
+        or delta.reasoning_content
+        or delta.refusal
+        or (delta.content is not UNSET and delta.content)
+    )
+
+
+def _is_object(text: str) -> bool:
+    try:
+        _OBJECT.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return False
+    return True

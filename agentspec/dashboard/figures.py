@@ -118,7 +118,7 @@ def by_position(acceptance: Acceptance) -> Figure:
         curve("Acceptance by draft position", columns, layer, text.share, highest=1.0),
         ["Position", "Accepted"],
         [(name, text.share(value)) for name, value in zip(names, shares, strict=True)],
-        empty="" if shares else "Nothing was drafted in this range.",
+        empty="" if shares else "No drafted token was accepted in this range.",
     )
 
 

@@ -186,7 +186,9 @@ def run_replay(args: argparse.Namespace) -> int:
     from . import replay, report
 
     rows = replay.replay(args.url, Path(args.data), args.model, args.max_tokens)
-    _finish(report.build(rows), replay.COLUMNS, args.json)
+    by_client = replay.summary(rows)
+    _finish(report.build(rows) | {"by_client": by_client}, replay.COLUMNS, args.json)
+    sys.stdout.write("\n" + report.table(by_client, replay.SUMMARY_COLUMNS))
     return 1 if any(row["verdict"] == "wrong" for row in rows) else 0
 
 

@@ -1,8 +1,10 @@
-"""Replays recorded chat-completions requests of real clients against a running endpoint.
+"""Replays recorded requests of real clients, of every protocol, against a running endpoint.
 
-A recording is a JSON file ``{client, path, body, ...}``. Each request is sent as it was recorded,
-but for the model's name; the answer must be well-formed, its tool calls must satisfy the client's
-own schemas, and a prompt beyond the context must be refused as ``context_length_exceeded``.
+A recording is a JSON file ``{client, method, path, body, ...}``. Each POST is sent as it was
+recorded, but for the model's name; ``judge.py`` says whether the answer is right in its protocol
+and its calls satisfy the client's own schemas. A refusal is right where nothing else can be: a
+prompt beyond the context, pictures for a model that reads text, a reference to an answer of another
+server, ``thread``, embeddings of a model that has none.
 """
 
 from __future__ import annotations
@@ -10,28 +12,47 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 
-from agentspec.toolcall.check import ArgumentsChecker
-from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, FunctionCall, ToolCall
-from agentspec.wire.sse import EventParser
+from . import judge, judge_items
+from .judge import Judge, Wrong
 
 COLUMNS = [
-    *("client", "file", "verdict", "status", "finish_reason", "tool_calls"),
+    *("client", "surface", "file", "verdict", "status", "finish_reason", "tool_calls"),
     *("prompt_tokens", "completion_tokens", "seconds", "why"),
 ]
+SUMMARY_COLUMNS = ["client", "surface", "n", "answered", "refused", "wrong", "tool_calls", "why"]
+JUDGES: dict[str, tuple[str, Judge]] = {
+    "/chat/completions": ("chat", judge.chat),
+    "/completions": ("completions", judge.completions),
+    "/embeddings": ("embeddings", judge.embeddings),
+    "/responses": ("responses", judge_items.responses),
+    "/responses/compact": ("compact", judge_items.compaction),
+    "/responses/input_tokens": ("input_tokens", judge.count),
+    "/messages": ("messages", judge_items.messages),
+    "/messages/count_tokens": ("count_tokens", judge.count),
+}
+# How the field that limits an answer's length is called; the first is set where none was sent.
+_LIMITS = {
+    "chat": ("max_tokens", "max_completion_tokens"),
+    "completions": ("max_tokens",),
+    "responses": ("max_output_tokens",),
+    "compact": ("max_output_tokens",),
+    "messages": ("max_tokens",),
+}
 
 
 @dataclass(slots=True)
 class Replayed:
-    """Outcome of one recording. verdict: "answered", "refused" (prompt too long) or "wrong"."""
+    """Outcome of one recording. verdict: "answered", "refused" (rightly, ``why``) or "wrong"."""
 
     client: str
+    surface: str
     file: str
     verdict: str
     status: int
@@ -43,128 +64,128 @@ class Replayed:
     why: str = ""
 
 
-def recordings(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
-    """(client, file name, body) of every recorded POST to /v1/chat/completions below ``folder``."""
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """path: below the API's base. headers: those that choose a version of the protocol."""
+
+    client: str
+    file: str
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+
+def recordings(folder: Path) -> list[Recording]:
+    """Every recorded POST below ``folder`` to a path that has a judge."""
     found = []
     for path in sorted(folder.glob("*/*.json")):
         recorded = json.loads(path.read_text())
-        if recorded.get("method") == "POST" and recorded["path"].endswith("/chat/completions"):
-            found.append((path.parent.name, path.name, recorded["body"]))
+        if recorded.get("method") != "POST":
+            continue
+        below = recorded["path"].partition("?")[0].removeprefix("/v1")
+        if below in JUDGES:
+            kept = {k: v for k, v in recorded.get("headers", []) if k.startswith("anthropic-")}
+            found.append(Recording(path.parent.name, path.name, below, recorded["body"], kept))
     return found
 
 
-class _Folded:
-    """A stream folded back into one answer: text, calls, finish reason, usage, how it ended."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.calls: dict[int, ToolCall] = {}
-        self.finish: str | None = None
-        self.usage = None
-        self.done = False
-        self.error: dict[str, Any] | None = None
-
-    def add(self, data: bytes) -> None:
-        if data == b"[DONE]":
-            self.done = True
-            return
-        raw = json.loads(data)
-        if "error" in raw:
-            self.error = raw["error"]
-            return
-        chunk = msgspec.convert(raw, ChatChunk)
-        self.usage = chunk.usage or self.usage
-        for choice in chunk.choices:
-            self.finish = choice.finish_reason or self.finish
-            if isinstance(choice.delta.content, str):
-                self.text += choice.delta.content
-            for delta in choice.delta.tool_calls or []:
-                call = self.calls.setdefault(delta.index, ToolCall(FunctionCall("", "")))
-                call.id = delta.id or call.id
-                if delta.function:
-                    call.function.name = delta.function.name or call.function.name
-                    call.function.arguments = (call.function.arguments or "") + (
-                        delta.function.arguments or ""
-                    )
-
-
-def _judge(request: ChatRequest, calls: list[ToolCall], finish: str | None) -> str:
-    """Why the answer is wrong, or "" when it is well-formed and every call is valid."""
-    if finish not in ("stop", "length", "tool_calls"):
-        return f"finish_reason {finish!r}"
-    if finish == "tool_calls" and not calls:
-        return "finish_reason tool_calls without a call"
-    if calls and not request.tools:
-        return "a tool call, but no tools were sent"
-    checker = ArgumentsChecker(request.tools or [])
-    for call in calls:
-        if not call.id:
-            return "a call without id"
-        fault = checker.check(call.function.name or "", call.function.arguments or "")
-        if fault:
-            return f"{call.function.name}: {fault}"
+def right_refusal(surface: str, body: dict[str, Any], status: int, raw: bytes) -> str:
+    """Why a refusal is right, in a word; "" where it is not."""
+    try:
+        error = json.loads(raw)["error"]
+        message, code = error["message"], error.get("code")
+    except (ValueError, KeyError, TypeError):
+        return ""
+    if status != 400:
+        return ""
+    if code == "context_length_exceeded" or message.startswith("prompt is too long"):
+        return "context_length_exceeded"
+    if "thread" in body and (error.get("details") or {}).get("error_code", "").startswith("thread"):
+        return "thread_unsupported_request"
+    if _shows_pictures(body) and ("image" in message or code == "unsupported_content"):
+        return "images"
+    if body.get("previous_response_id") and code == "previous_response_not_found":
+        return code
+    if surface == "embeddings" and code == "unsupported_model":
+        return "no embeddings"
+    if body.get("suffix") and error.get("param") == "suffix":
+        return "no fill-in-the-middle"
     return ""
 
 
-async def replay_one(
-    session: aiohttp.ClientSession, url: str, client: str, name: str, body: dict[str, Any]
-) -> Replayed:
+def _shows_pictures(value: Any) -> bool:
+    if isinstance(value, dict):
+        kind = value.get("type")
+        return kind in ("image", "image_url", "input_image") or _any(value.values())
+    return isinstance(value, list) and _any(value)
+
+
+def _any(values: Iterable[Any]) -> bool:
+    return any(_shows_pictures(value) for value in values)
+
+
+def limited(surface: str, body: dict[str, Any], limit: int | None) -> dict[str, Any]:
+    """The body with its answer's length capped. ``body`` isn't changed."""
+    names = _LIMITS.get(surface, ())
+    if limit is None or not names:
+        return body
+    name = next((name for name in names if body.get(name) is not None), names[0])
+    return body | {name: min(limit, body.get(name) or limit)}
+
+
+async def replay_one(session: aiohttp.ClientSession, url: str, one: Recording) -> Replayed:
     """Send one recorded body to ``url`` (.../v1) and judge the answer."""
-    request = msgspec.convert(body, ChatRequest)
+    surface, judged_by = JUDGES[one.path]
     began = time.perf_counter()
-    async with session.post(f"{url}/chat/completions", json=body) as response:
+    async with session.post(f"{url}{one.path}", json=one.body, headers=one.headers) as response:
         raw = await response.read()
-        result = Replayed(client, name, "wrong", response.status)
-        result.seconds = round(time.perf_counter() - began, 3)
-        if response.status == 400:
-            error = json.loads(raw)["error"]
-            long = error["code"] == "context_length_exceeded"
-            result.verdict, result.why = "refused" if long else "wrong", error["message"][:160]
-            return result
-        if response.status != 200:
-            result.why = raw[:160].decode(errors="replace")
-            return result
-    if body.get("stream"):
-        folded = _Folded()
-        for data in EventParser().feed(raw):
-            folded.add(data)
-        calls, usage, result.finish_reason = (
-            list(folded.calls.values()),
-            folded.usage,
-            folded.finish,
-        )
-        result.why = (
-            f"error chunk {folded.error}"
-            if folded.error
-            else _judge(request, calls, folded.finish)
-            if folded.done
-            else "no [DONE]"
-        )
-    else:
-        answer = msgspec.json.decode(raw, type=ChatResponse)
-        choice = answer.choices[0]
-        calls = choice.message.tool_calls or []
-        usage, result.finish_reason = answer.usage, choice.finish_reason
-        result.why = _judge(request, calls, choice.finish_reason)
-    result.tool_calls = len(calls)
-    if usage:
-        result.prompt_tokens, result.completion_tokens = (
-            usage.prompt_tokens,
-            usage.completion_tokens,
-        )
-    result.verdict = "wrong" if result.why else "answered"
+        status = response.status
+    result = Replayed(one.client, surface, one.file, "wrong", status)
+    result.seconds = round(time.perf_counter() - began, 3)
+    if status != 200:
+        result.why = right_refusal(surface, one.body, status, raw)
+        result.verdict = "refused" if result.why else "wrong"
+        result.why = result.why or raw[:160].decode(errors="replace")
+        return result
+    try:
+        judged = judge.judge(judged_by, one.body, raw)
+    except Wrong as error:
+        result.why = str(error)[:160]
+        return result
+    result.verdict, result.finish_reason = "answered", judged.finish
+    result.tool_calls = len(judged.calls)
+    result.prompt_tokens, result.completion_tokens = judged.prompt_tokens, judged.completion_tokens
     return result
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Counts by client and surface. why: reasons of refusals and faults, with their counts."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = row["client"], row["surface"]
+        total = found.setdefault(
+            key,
+            dict.fromkeys(SUMMARY_COLUMNS, 0) | {"client": key[0], "surface": key[1], "why": {}},
+        )
+        total["n"] += 1
+        total[row["verdict"]] += 1
+        total["tool_calls"] += row["tool_calls"]
+        if row["why"]:
+            total["why"][row["why"]] = total["why"].get(row["why"], 0) + 1
+    for total in found.values():
+        total["why"] = ", ".join(f"{why} {n}" for why, n in total["why"].items())
+    return list(found.values())
 
 
 async def _replay(url: str, folder: Path, model: str, max_tokens: int | None) -> list[Replayed]:
     results = []
     timeout = aiohttp.ClientTimeout(total=900)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        for client, name, recorded in recordings(folder):
-            body = {**recorded, "model": model}
-            if max_tokens is not None and "max_completion_tokens" not in body:
-                body["max_tokens"] = min(max_tokens, body.get("max_tokens") or max_tokens)
-            results.append(await replay_one(session, url, client, name, body))
+        for one in recordings(folder):
+            surface, _ = JUDGES[one.path]
+            body = limited(surface, one.body | {"model": model}, max_tokens)
+            sent = Recording(one.client, one.file, one.path, body, one.headers)
+            results.append(await replay_one(session, url, sent))
     return results
 
 

@@ -24,8 +24,8 @@ def connect(url: str) -> Engine:
     parsed = _parse(url)
     if parsed.get_backend_name() == "postgresql":
         return _postgresql(parsed)
-    if parsed.database and parsed.database != ":memory:":
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+    if (path := _file(parsed)) is not None:
+        _make_folder(path.parent)
     # auto_vacuum only takes hold in a file that has no table yet.
     return _sqlite(
         parsed,
@@ -40,11 +40,17 @@ def connect_reader(url: str) -> Engine:
     if parsed.get_backend_name() == "postgresql":
         options = f"-c default_transaction_read_only=on {parsed.query.get('options', '')}".strip()
         return _postgresql(parsed.update_query_dict({"options": options}))
-    if parsed.database and parsed.database != ":memory:":
+    if (path := _file(parsed)) is not None:
         # Not mode=ro: a reader must be able to recover the write-ahead log of a killed writer.
-        name = "file:" + quote(str(Path(parsed.database).absolute()))
+        name = "file:" + quote(str(path.absolute()))
         parsed = parsed.set(database=name).update_query_dict({"mode": "rw", "uri": "true"})
     return _sqlite(parsed, ("query_only=ON",), "BEGIN")
+
+
+def missing_file(url: str) -> Path | None:
+    """SQLite's file where it is not there; None for a file that is, and for PostgreSQL."""
+    path = _file(_parse(url))
+    return path if path is not None and not path.exists() else None
 
 
 def insert_new(engine: Engine, table: Table):
@@ -60,6 +66,21 @@ def upsert(engine: Engine, table: Table):
     keys = list(table.primary_key)
     values = {c.name: statement.excluded[c.name] for c in table.columns if c not in keys}
     return statement.on_conflict_do_update(index_elements=keys, set_=values)
+
+
+def _file(parsed: URL) -> Path | None:
+    if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
+        return None
+    return Path(parsed.database or "")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the ledger's folder {folder} cannot be used: {error.strerror}", param="store.url"
+        ) from None
 
 
 def _parse(url: str) -> URL:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from agentspec.resources import data_dir
 
-from .database import connect
+from .database import connect, connect_reader, missing_file
 from .errors import SchemaMismatch
 from .schema import REVISION, metadata
 
@@ -39,7 +39,10 @@ def check(url: str) -> str:
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
-    engine = connect(url)
+    missing = missing_file(url)
+    if missing is not None:
+        raise SchemaMismatch(f"there is no ledger at {missing}: run `agentspec db upgrade`")
+    engine = connect_reader(url)
     try:
         require_current(engine)
         with engine.connect() as connection:

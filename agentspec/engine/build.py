@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from agentspec.settings import EngineSettings, Settings, SettingsError
-from agentspec.toolcall.format import ToolFormat, load_format
+from agentspec.toolcall.format import ToolFormat, format_names, load_format
 
 from . import cost, draft
 from .batch import Span
@@ -89,10 +89,13 @@ def build_service(settings: Settings) -> EngineService:
 
 
 def _tool_format(settings: EngineSettings) -> ToolFormat:
-    try:
-        return load_format(settings.tool_format)
-    except FileNotFoundError as error:
-        raise SettingsError(f"engine.tool_format: {error}") from None
+    known = format_names()
+    if settings.tool_format not in known:
+        raise SettingsError(
+            f"engine.tool_format: no format is named '{settings.tool_format}'; there is: "
+            f"{', '.join(known)}"
+        )
+    return load_format(settings.tool_format)
 
 
 def _drafters(settings: EngineSettings) -> list[Drafter]:

@@ -53,6 +53,11 @@ class ToolFormat:
         return self.open + body + self.close
 
 
+def format_names() -> list[str]:
+    """The formats there are, sorted."""
+    return sorted(file.parent.name for file in data_dir("grammars").glob("*/format.toml"))
+
+
 @lru_cache(maxsize=32)
 def load_format(name: str) -> ToolFormat:
     """The format of that name. Raises ``FileNotFoundError`` when there is no such folder."""

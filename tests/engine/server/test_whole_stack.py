@@ -217,7 +217,12 @@ async def test_a_deadline_that_passes_is_an_error(server):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"tool_format": "klingon"}, {"draft_sources": ["suffix", "oracle"]}]
+    "changes",
+    [
+        {"tool_format": "klingon"},
+        {"tool_format": "../grammars/smollm2"},
+        {"draft_sources": ["suffix", "oracle"]},
+    ],
 )
 async def test_settings_that_cannot_be_built_are_named(folder, changes):
     (key,) = changes

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import importlib.util
 import logging
+import os
 import signal
 import sys
 import threading
@@ -36,10 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not isinstance(error, _mendable()):
             raise
-        # SQLAlchemy goes on with the statement and a link.
-        told = str(error).split("\n[SQL", 1)[0].split("\n(Background", 1)[0]
-        print(f"agentspec: {told}", file=sys.stderr)
+        print(f"agentspec: {_told(error)}", file=sys.stderr)
         return BAD_USAGE
+
+
+def _told(error: Exception) -> str:
+    """What a user needs to know of it."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    # SQLAlchemy goes on with the statement and a link.
+    return str(error).split("\n[SQL", 1)[0].split("\n(Background", 1)[0]
 
 
 def _mendable() -> tuple[type[BaseException], ...]:
@@ -193,10 +200,8 @@ def _gateway_serve(args: argparse.Namespace) -> int:
 
 
 def _keep_running(installation: Installation) -> None:
-    from agentspec.gateway.auth import guard_for
     from agentspec.store.migrate import upgrade
 
-    guard_for(installation.settings.server)
     with installation:
         upgrade(installation.settings.database_url)
         asyncio.run(installation.run(lambda line: print(line, flush=True)))
@@ -249,7 +254,7 @@ def _db_upgrade(args: argparse.Namespace) -> int:
     from agentspec.store.migrate import check, upgrade
 
     settings = _settings(args)
-    settings.data_path.mkdir(parents=True, exist_ok=True)
+    settings.make_data_dir()
     upgrade(settings.database_url)
     print(f"the database is at revision {check(settings.database_url)}")
     return 0

@@ -7,19 +7,27 @@ file: a key is given by the name of the environment variable that holds it (``ap
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(gt=0)]
+NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
+Usd = Annotated[float, Meta(ge=0)]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_CONTEXT_TOKENS = 8192
+EXACT_PAGE_TOKENS = 16
+"""The only page size of the exact CPU kernels."""
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_MODEL_NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
 
 
 class SettingsError(ValueError):
@@ -44,23 +52,28 @@ class ServerSettings(_Section):
 class EngineSettings(_Section):
     """The engine process.
 
+    api_key_env: the variable that holds the key its clients send; beyond loopback one is required.
     weights: a GGUF file or a safetensors folder; None: the embedded model.
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
         "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
     rope_scale: above 1.0, a window of that many times the model's positions, which costs quality
         (``bench quality`` shows how much); ``context_tokens`` may then be as large.
         rope_scaling: how positions are stretched.
-    kv_tokens: size of the K/V pool; step_tokens: most rows of one forward pass (chunked prefill).
+    threads: 0: as many as suit this machine.
+    kv_tokens: size of the K/V pool, at least ``context_tokens``; page_tokens: of one page of it, 16
+        for our exact kernels.
+    step_tokens: most rows of one forward pass (chunked prefill).
     draft_sources: draft sources that may be used, in order of preference.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8001
+    api_key_env: str | None = None
     model: str = DEFAULT_MODEL
     weights: str | None = None
     tool_format: str = "smollm2"
     dtype: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
-    threads: int = 0
+    threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     context_tokens: Positive = DEFAULT_CONTEXT_TOKENS
     rope_scale: Annotated[float, Meta(ge=1.0, le=64.0)] = 1.0
     rope_scaling: Literal["ntk", "linear"] = "ntk"
@@ -70,16 +83,16 @@ class EngineSettings(_Section):
     max_waiting: Positive = 256
     step_tokens: Positive = 512
     draft_sources: list[str] = msgspec.field(default_factory=lambda: ["suffix"])
-    max_draft_tokens: int = 16
+    max_draft_tokens: NotNegative = 16
     constraint_backend: Literal["llguidance", "outlines"] = "llguidance"
 
 
 class PriceSettings(_Section):
     """Prices of one model, US dollars per million tokens."""
 
-    input_usd_per_m: float = 0.0
-    cached_usd_per_m: float | None = None
-    output_usd_per_m: float = 0.0
+    input_usd_per_m: Usd = 0.0
+    cached_usd_per_m: Usd | None = None
+    output_usd_per_m: Usd = 0.0
 
 
 class BackendSettings(_Section):
@@ -94,7 +107,7 @@ class BackendSettings(_Section):
     connect_timeout_s: Seconds = 5.0
     first_byte_timeout_s: Seconds = 600.0
     idle_timeout_s: Seconds = 120.0
-    host_usd_per_h: float = 0.0
+    host_usd_per_h: Usd = 0.0
 
 
 class ModelSettings(_Section):
@@ -119,6 +132,7 @@ class StoreSettings(_Section):
     """
 
     url: str | None = None
+    responses: Literal["memory", "sql"] = "memory"
     drain_interval_s: Seconds = 0.25
     drain_rows: Positive = 500
 
@@ -132,11 +146,23 @@ class Settings(_Section):
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     backends: dict[str, BackendSettings] = {}
     models: dict[str, ModelSettings] = {}
-    responses: Literal["memory", "sql"] = "memory"
 
     @property
     def data_path(self) -> Path:
         return Path(self.data_dir)
+
+    def make_data_dir(self, *below: str) -> Path:
+        """Make the data folder, and a folder in it; returns that. Raises ``SettingsError``."""
+        folder = self.data_path.joinpath(*below)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self.unusable(error) from None
+        return folder
+
+    def unusable(self, error: OSError) -> SettingsError:
+        """An error met in the data folder, as one that the user can mend."""
+        return SettingsError(f"the data folder {self.data_dir} cannot be used: {error.strerror}")
 
     @property
     def database_url(self) -> str:
@@ -150,10 +176,16 @@ def with_defaults(settings: Settings) -> Settings:
         settings.backends = {"engine": BackendSettings(kind="engine")}
     for backend in settings.backends.values():
         if backend.kind == "engine" and backend.url is None:
-            backend.url = f"http://{settings.engine.host}:{settings.engine.port}"
+            backend.url = _engine_url(settings.engine)
+            backend.api_key_env = backend.api_key_env or settings.engine.api_key_env
     for name, backend in settings.backends.items():
         if backend.kind == "openai" and not backend.url:
             raise SettingsError(f"backends.{name}.url is required for kind 'openai'")
+        if backend.url is not None and not _is_http(backend.url):
+            raise SettingsError(
+                f"backends.{name}.url must be like http://HOST:PORT or https://HOST/v1, "
+                f"not '{backend.url}'"
+            )
     if not settings.models:
         engines = [name for name, b in settings.backends.items() if b.kind == "engine"]
         if not engines:
@@ -163,6 +195,7 @@ def with_defaults(settings: Settings) -> Settings:
                 backends=engines[:1], context_tokens=settings.engine.context_tokens
             )
         }
+    _check_names(settings)
     _add_aliases(settings.models)
     for name, model in settings.models.items():
         if not model.backends:
@@ -171,6 +204,59 @@ def with_defaults(settings: Settings) -> Settings:
             if backend not in settings.backends:
                 raise SettingsError(f"models.{name}.backends: no backend named '{backend}'")
     return settings
+
+
+def reachable(host: str) -> str:
+    """An address at which this machine reaches what listens on ``host``."""
+    return _WILDCARDS.get(host, host)
+
+
+def _engine_url(engine: EngineSettings) -> str:
+    host = reachable(engine.host)
+    return f"http://[{host}]:{engine.port}" if ":" in host else f"http://{host}:{engine.port}"
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for one that is no number, or too large
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+def _check_names(settings: Settings) -> None:
+    """Raises ``SettingsError`` for a model's name that no client could ask for."""
+    named = [("engine.model", settings.engine.model)]
+    for name, model in settings.models.items():
+        named.append(("models", name))
+        named += [(f"models.{name}.aliases", alias) for alias in model.aliases]
+        if model.upstream_name is not None and not model.upstream_name.strip():
+            raise SettingsError(f"models.{name}.upstream_name must not be empty")
+    for key, name in named:
+        if not _MODEL_NAME.fullmatch(name):
+            raise SettingsError(
+                f"{key}: {name[:200]!r} is no name for a model (1 to 200 characters, no spaces)"
+            )
+
+
+def check_engine(engine: EngineSettings) -> None:
+    """Raises ``SettingsError`` where settings that are fine alone don't fit each other."""
+    if engine.kv_tokens < engine.context_tokens:
+        raise SettingsError(
+            f"engine.kv_tokens ({engine.kv_tokens}) must be at least engine.context_tokens "
+            f"({engine.context_tokens}): one request may need as many"
+        )
+    if engine.page_tokens > engine.context_tokens:
+        raise SettingsError(
+            f"engine.page_tokens ({engine.page_tokens}) must be at most engine.context_tokens "
+            f"({engine.context_tokens})"
+        )
+    if engine.dtype == "int8" and engine.page_tokens != EXACT_PAGE_TOKENS:
+        raise SettingsError(
+            f"engine.page_tokens must be {EXACT_PAGE_TOKENS} where engine.dtype is 'int8', "
+            f"not {engine.page_tokens}"
+        )
 
 
 def _add_aliases(models: dict[str, ModelSettings]) -> None:
@@ -195,9 +281,12 @@ def load(path: str | Path | None = None) -> Settings:
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: {error}") from None
     try:
-        return msgspec.convert(raw, Settings)
-    except msgspec.ValidationError as error:
+        settings = msgspec.convert(raw, Settings)
+        check_engine(settings.engine)
+        _check_names(settings)
+    except (msgspec.ValidationError, SettingsError) as error:
         raise SettingsError(f"{path}: {error}") from None
+    return settings
 
 
 def secret(variable: str | None) -> str | None:

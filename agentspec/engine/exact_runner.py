@@ -79,7 +79,7 @@ class ExactRunner:
                 f"the int8 kernels run llama, not '{checkpoint.config.architecture}'"
             )
         if settings.page_tokens != PAGE:
-            raise UnsupportedModel(f"the int8 kernels need page_tokens = {PAGE}")
+            raise UnsupportedModel(f"the int8 kernels need engine.page_tokens = {PAGE}")
         library = load(user_cache_dir() / "kernels", isa)
         kind = Path(library._name).stem
         threads = settings.threads or default_threads()

@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 import msgspec
 import uvicorn
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from agentspec.settings import Settings
+from agentspec.wire.access import Guard, guard_for
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import (
     AgentspecError,
@@ -49,8 +50,15 @@ class ClientGone(Exception):
     """The client closed its connection before its answer was whole."""
 
 
-def create_engine_app(service: EngineService) -> FastAPI:
-    """The ASGI application. Its lifespan starts the stepping thread and ends it."""
+def create_engine_app(service: EngineService, guard: Guard | None = None) -> FastAPI:
+    """The ASGI application. Its lifespan starts the stepping thread and ends it.
+
+    guard: checks the key on every route but ``/health``; None: everybody passes.
+    """
+
+    async def check_key(request: Request) -> None:
+        if guard is not None and request.url.path != "/health":
+            guard.check(request.headers)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -58,7 +66,13 @@ def create_engine_app(service: EngineService) -> FastAPI:
         yield
         await service.stop()
 
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        lifespan=lifespan,
+        dependencies=[Depends(check_key)],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
     app.state.service = service
     for path, methods, endpoint in (
         ("/v1/chat/completions", ["POST"], chat_completions),
@@ -235,9 +249,10 @@ def run(settings: Settings, fd: int | None = None) -> None:
     """
     from .build import build_service
 
+    guard = guard_for(settings.engine)
     service = build_service(settings)
     config = uvicorn.Config(
-        create_engine_app(service),
+        create_engine_app(service, guard),
         host=settings.engine.host,
         port=settings.engine.port,
         log_config=None,

@@ -17,12 +17,12 @@ from agentspec.routing.cooldown import Cooldown
 from agentspec.routing.policy import StaticOrder
 from agentspec.settings import Settings, with_defaults
 from agentspec.store.journal import Journal
+from agentspec.wire.access import Guard, guard_for
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, openai_body
 from agentspec.wire.messages_errors import anthropic_body, anthropic_status
 from agentspec.wire.service import anthropic_card, anthropic_list
 
-from .auth import Guard, guard_for
 from .catalogue import Catalogue
 from .clock import Clock
 from .embeddings import EmbeddingService

@@ -14,8 +14,8 @@ from agentspec.settings import ModelSettings
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import ModelNotFound, UpstreamFailed
 
-from .auth import LOCAL_SCOPE
 from .exchange import Exchange
+from .identity import LOCAL_SCOPE
 from .surface import Caller, Surface
 
 ESTIMATED = {"x-agentspec-token-count": "estimated"}

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import Receive, Scope, Send
 
+from agentspec.wire.access import Guard
 from agentspec.wire.errors import AgentspecError
 
-from .auth import Guard
 from .body import ClientGone, read_body
 from .clock import Clock
 from .exchange import Exchange

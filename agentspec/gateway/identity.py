@@ -25,6 +25,8 @@ SESSION_HEADERS = (
     "x-session-affinity",
 )
 MAX_ID_CHARS = 200
+LOCAL_SCOPE = "local"
+"""The tenant of an endpoint that asks for no key."""
 
 _PRODUCT = re.compile(r"([A-Za-z][\w.-]*(?:/[A-Za-z][\w.-]*)*)[/ ]v?(\d[\w.+-]*)")
 _EDIT_FORMATS = re.compile(r"SEARCH/REPLACE|<<<<<<< SEARCH|\*\*\* Begin Patch|unified diff")

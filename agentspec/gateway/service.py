@@ -25,10 +25,9 @@ from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk
 from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest, ModelNotFound
 
-from .auth import LOCAL_SCOPE
 from .clock import Clock, uuid7
 from .exchange import Exchange
-from .identity import MAX_ID_CHARS, client_of, session_of
+from .identity import LOCAL_SCOPE, MAX_ID_CHARS, client_of, session_of
 from .ledger import Ledger
 from .render import extension_for
 from .surface import Answer, Asked, Caller, HoldsCalls, Started, Surface
@@ -210,8 +209,8 @@ class TurnService:
         tick_s = self._clock.tick_s
         exchange.expect_stream()
         with tally.waiting(tick_s):
-        _ready(answer, decision)
             opened = await self._attempts.open_stream(decision, turn)
+        _ready(answer, decision)
         async with aclosing(opened.rest) as rest:
             chunk: ChatChunk | None = opened.first
             while chunk is not None:
@@ -225,11 +224,11 @@ class TurnService:
         self._ledger.close(tally.finished(tick_s()))
         await exchange.send_events(end, last=True)
 
+
 def _ready(answer: Answer, decision: Decision) -> None:
     """Prepare for what the chosen backend sends: our engine's calls are whole and checked."""
     if decision.chosen_kind != "engine" and isinstance(answer, HoldsCalls):
         answer.hold_calls()
-
 
 
 def named_model(body: bytes) -> str:

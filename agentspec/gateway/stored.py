@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Request, Response
 
+from agentspec.wire.access import Guard
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import InvalidRequest, NotFound
 
-from .auth import LOCAL_SCOPE, Guard
+from .identity import LOCAL_SCOPE
 from .kept import Kept
 from .surfaces.responses import KeptAnswer
 

@@ -1,13 +1,18 @@
 """Which processes an installation has, and the sockets they share.
 
 The gateway's and the engine's ports are bound here; the children get the sockets and the resolved
-settings (with the ports that were really taken) in a file that only the user can read.
+settings (with the ports that were really taken) in a file that only the user can read. The data
+folder's ``run/lock`` stays exclusively flocked while the installation runs: two would drain one
+journal and answer for each other's requests. The kernel drops the lock with the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
+import secrets
 import socket
 import sys
 import time
@@ -17,13 +22,13 @@ from types import TracebackType
 
 import msgspec
 
-from agentspec.settings import Settings, SettingsError, secret, with_defaults
+from agentspec.settings import Settings, SettingsError, reachable, secret, with_defaults
+from agentspec.wire.access import guard_for
 
 from .processes import ChildSpec, Supervisor
 
 BACKLOG = 2048
 POLL_S = 0.1
-_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def wants_engine(settings: Settings) -> bool:
@@ -44,9 +49,11 @@ def read_resolved(path: Path) -> Settings:
 
 
 class Installation:
-    """One gateway, its writer and perhaps its engine. As a context manager it holds the sockets.
+    """One gateway, its writer and perhaps its engine. As a context manager it holds the sockets
+    and the data folder.
 
-    Entering raises ``SettingsError`` for a port that is taken, or a key's variable that isn't set.
+    Entering raises ``SettingsError`` for a port that is taken, a key's variable that isn't set, or
+    a data folder that is in use or can't be used.
     """
 
     def __init__(self, settings: Settings, *, with_engine: bool, log_level: str):
@@ -54,6 +61,8 @@ class Installation:
         self._with_engine = with_engine
         self._log_level = log_level
         self._sockets: dict[str, socket.socket] = {}
+        self._lock_fd: int | None = None
+        self._settings_file: Path | None = None
         self._began_s = time.monotonic()
 
     def __enter__(self) -> Installation:
@@ -66,6 +75,12 @@ class Installation:
 
     def _prepare(self) -> None:
         settings = self.settings
+        guard_for(settings.server)
+        if self._with_engine:
+            guard_for(settings.engine)
+        settings.data_dir = str(settings.data_path.absolute())
+        run = settings.make_data_dir("run")
+        self._lock(run / "lock")
         if self._with_engine:
             # The engine's port is the supervisor's business alone: any free one will do.
             settings.engine.port = self._bind(
@@ -75,8 +90,11 @@ class Installation:
         with_defaults(settings)
         for backend in settings.backends.values():
             secret(backend.api_key_env)
-        settings.data_dir = str(settings.data_path.absolute())
-        self._prepare_folders()
+        try:
+            self._settings_file = self._write_settings(run)
+            self._empty_metrics()
+        except OSError as error:
+            raise settings.unusable(error) from None
 
     def __exit__(
         self,
@@ -89,6 +107,11 @@ class Installation:
     def _close(self) -> None:
         for listener in self._sockets.values():
             listener.close()
+        if self._settings_file is not None:
+            self._settings_file.unlink(missing_ok=True)
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
 
     def _bind(self, name: str, host: str, port: int, *, or_any: bool = False) -> int:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -101,15 +124,29 @@ class Installation:
         self._sockets[name] = listener
         return listener.getsockname()[1]
 
-    @property
-    def _resolved(self) -> Path:
-        return self.settings.data_path / "run" / "settings.json"
+    def _lock(self, path: Path) -> None:
+        """Take the data folder. The file stays where it is: deleting it would let two hold it."""
+        try:
+            self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SettingsError(
+                f"the data folder {self.settings.data_dir} is in use by another agentspec: stop "
+                "that one, or choose another with --data-dir"
+            ) from None
+        except OSError as error:
+            raise self.settings.unusable(error) from None
 
-    def _prepare_folders(self) -> None:
-        """The data folder, the settings for the children, and an empty metrics folder."""
-        self._resolved.parent.mkdir(parents=True, exist_ok=True)
-        self._resolved.touch(mode=0o600)
-        self._resolved.write_bytes(msgspec.json.encode(self.settings))
+    def _write_settings(self, run: Path) -> Path:
+        """The settings for the children, in a file of this installation's own."""
+        for left_over in run.glob("settings*.json"):
+            left_over.unlink()
+        path = run / f"settings.{os.getpid()}-{secrets.token_hex(4)}.json"
+        path.touch(mode=0o600, exist_ok=False)
+        path.write_bytes(msgspec.json.encode(self.settings))
+        return path
+
+    def _empty_metrics(self) -> None:
         shared = metrics_dir(self.settings)
         if shared is not None:
             shared.mkdir(exist_ok=True)
@@ -130,8 +167,9 @@ class Installation:
     def _child(
         self, name: str, command: list[str], listener: str | None = None, *, stage: int
     ) -> ChildSpec:
+        assert self._settings_file is not None, "children() is called inside the context"
         line = [sys.executable, "-m", "agentspec", *command]
-        line += ["--resolved", str(self._resolved), "--log-level", self._log_level]
+        line += ["--resolved", str(self._settings_file), "--log-level", self._log_level]
         if listener is None:
             return ChildSpec(name, line, stage=stage)
         fd = self._sockets[listener].fileno()
@@ -148,8 +186,7 @@ class Installation:
     async def _announce(self, say: Callable[[str], None]) -> None:
         """Say when ``/ready`` answers 200 for the first time."""
         server = self.settings.server
-        host = _WILDCARDS.get(server.host, server.host)
-        while not await _answers_ready(host, server.port):
+        while not await _answers_ready(reachable(server.host), server.port):
             await asyncio.sleep(POLL_S)
         shown = f"[{server.host}]" if ":" in server.host else server.host
         took_s = time.monotonic() - self._began_s

@@ -53,6 +53,22 @@ def test_help_hides_what_only_the_supervisor_calls(capsys):
         ("[backends.b]\nkind = 'openai'", "backends.b.url"),
         ("[models.m]\nbackends = ['nobody']", "nobody"),
         ("[server]\nhost = '0.0.0.0'", "server.api_key_env"),
+        ("[engine]\nthreads = -1", "engine.threads"),
+        ("[engine]\nmax_draft_tokens = -1", "engine.max_draft_tokens"),
+        ("[engine]\nmodel = ''", "engine.model"),
+        ("[engine]\nmodel = 'two words'", "engine.model"),
+        ("[engine]\nkv_tokens = 8191", "engine.kv_tokens (8191)"),
+        ("[engine]\nkv_tokens = 8191", "engine.context_tokens (8192)"),
+        ("[engine]\npage_tokens = 10000", "engine.page_tokens"),
+        ("[engine]\ndtype = 'int8'\npage_tokens = 32", "engine.page_tokens must be 16"),
+        ("[models.'']\nbackends = ['engine']", "models"),
+        ("[models.m]\nbackends = ['engine']\naliases = ['a b']", "models.m.aliases"),
+        ("[models.m]\nbackends = ['engine']\nupstream_name = ' '", "models.m.upstream_name"),
+        ("[models.m]\nbackends = ['b']\nprice.input_usd_per_m = -1", "price.input_usd_per_m"),
+        ("[backends.b]\nkind = 'openai'\nurl = 'localhost:30000'", "backends.b.url"),
+        ("[backends.b]\nkind = 'openai'\nurl = 'ftp://h/v1'", "backends.b.url"),
+        ("[backends.b]\nkind = 'openai'\nurl = 'http://'", "backends.b.url"),
+        ("[backends.b]\nkind = 'openai'\nurl = 'http://h:x'", "backends.b.url"),
         ("[server]\napi_key_env = 'NOT_SET_ANYWHERE'", "NOT_SET_ANYWHERE"),
         (
             "[backends.b]\nkind = 'openai'\nurl = 'http://h'\napi_key_env = 'NOT_SET_EITHER'\n"
@@ -65,7 +81,7 @@ def test_bad_settings_are_named(toml, named, tmp_path, capsys):
     config = tmp_path / "agentspec.toml"
     config.write_text(toml)
     options = ["--config", str(config), "--data-dir", str(tmp_path / "data")]
-    if "port" not in toml and "prot" not in toml:
+    if "port =" not in toml and "prot =" not in toml:
         options += ["--port", "0"]
     status, _, err = run(capsys, "gateway", "serve", *options)
     assert status == 2
@@ -78,6 +94,7 @@ def test_bad_settings_are_named(toml, named, tmp_path, capsys):
         (["gateway", "serve", "--config", "/nowhere/x.toml"], "/nowhere/x.toml"),
         (["gateway", "serve", "--port", "70000"], "70000"),
         (["gateway", "serve", "--host", "0.0.0.0"], "server.api_key_env"),
+        (["engine", "serve", "--host", "0.0.0.0"], "engine.api_key_env"),
         (["model", "get", "--file", "/nowhere/model.gguf"], "/nowhere/model.gguf"),
     ],
 )
@@ -98,11 +115,13 @@ def test_a_port_that_is_taken(tmp_path, capsys):
 
 def test_the_database_is_made_and_checked(tmp_path, capsys):
     options = ["--data-dir", str(tmp_path / "new")]
-    assert run(capsys, "db", "check", *options)[0] == 2
+    status, _, err = run(capsys, "db", "check", *options)
+    assert status == 2 and str(tmp_path / "new" / "agentspec.db") in err and err.count("\n") == 1
+    assert not (tmp_path / "new").exists(), "checking makes nothing"
     status, out, _ = run(capsys, "db", "upgrade", *options)
     assert status == 0 and "revision" in out
     assert run(capsys, "db", "check", *options)[:2] == (0, out)
-    assert (tmp_path / "new" / "agentspec.db").exists()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["agentspec.db"]
 
 
 def test_an_unreachable_database_is_one_line(tmp_path, capsys):

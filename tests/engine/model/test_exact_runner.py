@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 import torch
 from agentspec_kernels._cpu import build
+from agentspec_kernels._cpu.program import PAGE
 from safetensors.torch import save_file
 
 from agentspec.engine.batch import Span
 from agentspec.engine.exact_runner import ExactRunner
 from agentspec.engine.model.errors import UnsupportedModel
 from agentspec.engine.runner import Runner
-from agentspec.settings import EngineSettings
+from agentspec.engine.runners import open_runner
+from agentspec.settings import EXACT_PAGE_TOKENS, EngineSettings
 
 LAYERS, HIDDEN, FFN, HEADS, KV_HEADS, DIM, VOCAB = 2, 96, 160, 6, 2, 32, 64
 ISAS = [isa for isa in build.ISA_FLAGS if build.runs_here(isa)]
@@ -147,3 +149,12 @@ def test_a_pass_without_wanted_rows_and_a_pass_larger_than_the_first_buffers(run
 def test_what_the_kernels_cannot_run_is_refused(folder):
     with pytest.raises(UnsupportedModel, match="page_tokens"):
         ExactRunner.load(EngineSettings(page_tokens=32), folder)
+
+
+def test_the_settings_know_the_kernels_page():
+    assert EXACT_PAGE_TOKENS == PAGE
+
+
+def test_other_pages_lose_the_exact_kernels_with_a_warning(folder, caplog):
+    open_runner(EngineSettings(page_tokens=32, kv_tokens=4096, context_tokens=2048), folder)
+    assert "need engine.page_tokens = 16" in caplog.text and "not exact" in caplog.text

@@ -13,6 +13,7 @@ import uvicorn
 
 from agentspec.engine.server import EngineServer, create_engine_app
 from agentspec.engine.service import EngineService
+from agentspec.wire.access import Guard
 from tests.engine.server.fakes import ScriptedEngine, service
 
 
@@ -35,7 +36,8 @@ async def serve() -> AsyncIterator[Serve]:
 
     async def start(script, **options) -> Served:
         engine = script if hasattr(script, "step") else ScriptedEngine(script)
-        served, task = await _start(engine, service(engine, **options))
+        guard = options.pop("guard", None)
+        served, task = await _start(engine, service(engine, **options), guard)
         running.append((served, task))
         return served
 
@@ -46,10 +48,10 @@ async def serve() -> AsyncIterator[Serve]:
         await task
 
 
-async def _start(engine, behind: EngineService) -> tuple[Served, asyncio.Task]:
+async def _start(engine, behind: EngineService, guard: Guard | None) -> tuple[Served, asyncio.Task]:
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = uvicorn.Config(create_engine_app(behind), log_level="critical", ws="none")
+    config = uvicorn.Config(create_engine_app(behind, guard), log_level="critical", ws="none")
     server = EngineServer(config, behind)
     # serve() would take the process's signal handlers; its body does not.
     task = asyncio.create_task(server._serve([listener]))

@@ -9,10 +9,9 @@ import hmac
 import ipaddress
 from collections.abc import Mapping
 
-from agentspec.settings import ServerSettings, SettingsError, secret
-from agentspec.wire.errors import AuthenticationFailed
+from agentspec.settings import EngineSettings, ServerSettings, SettingsError, secret
 
-LOCAL_SCOPE = "local"
+from .errors import AuthenticationFailed
 
 
 def is_loopback(host: str) -> bool:
@@ -57,17 +56,18 @@ class Guard:
         return self._key_id
 
 
-def guard_for(server: ServerSettings) -> Guard:
-    """The guard that the settings ask for.
+def guard_for(listener: ServerSettings | EngineSettings) -> Guard:
+    """The guard that the settings of a process that listens ask for.
 
     Raises ``SettingsError`` when the key's variable is not set, and when others than this machine
     could reach an endpoint that asks for no key.
     """
-    key = secret(server.api_key_env)
-    if key is None and not is_loopback(server.host):
+    key = secret(listener.api_key_env)
+    if key is None and not is_loopback(listener.host):
+        section = "engine" if isinstance(listener, EngineSettings) else "server"
         raise SettingsError(
-            f"server.host is {server.host}, which other machines can reach: name the variable that "
-            "holds a key in server.api_key_env, or bind to 127.0.0.1"
+            f"{section}.host is {listener.host}, which other machines can reach: name the variable "
+            f"that holds a key in {section}.api_key_env, or bind to 127.0.0.1"
         )
     return Guard(key)
 

@@ -59,19 +59,38 @@ class ToolSet:
             self.tools.append(Tool(definition))
 
     def choose(self, choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-        """The ``tool_choice`` of the chat request; tools that it rules out are dropped here."""
+        """The ``tool_choice`` of the chat request; tools that it rules out are dropped here.
+
+        Raises ``InvalidRequest``.
+        """
         if not self.tools:
             return None
         if isinstance(choice, str) or choice is None:
             return choice
         kind = choice.get("type")
         if kind == "allowed_tools":
-            allowed = {_flat_of(entry) for entry in choice.get("tools") or ()}
+            listed = choice.get("tools") or []
+            if not isinstance(listed, list):
+                raise _bad_choice("tools", "expected a list of tools")
+            allowed = {_flat_of(entry) for entry in listed}
             self.tools = [tool for tool in self.tools if tool.function.name in allowed]
-            return choice.get("mode") or "auto" if self.tools else None
+            return _mode(choice.get("mode")) if self.tools else None
         if kind in ("function", "custom"):
             return {"type": "function", "function": {"name": _flat_of(choice)}}
         return "auto"
+
+
+def _mode(mode: Any) -> str:
+    if mode not in (None, "auto", "required"):
+        raise _bad_choice("mode", "expected 'auto' or 'required'")
+    return mode or "auto"
+
+
+def _bad_choice(name: str, reason: str) -> InvalidRequest:
+    where = f"tool_choice.{name}"
+    return InvalidRequest(
+        f"Invalid value for '{where}': {reason}.", param=where, code="invalid_value"
+    )
 
 
 def _flat_of(entry: Any) -> str:

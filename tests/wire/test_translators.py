@@ -238,3 +238,13 @@ def test_any_json_is_translated_or_refused(body):
             read()
         except AgentspecError as error:
             assert isinstance(error, InvalidRequest)
+
+
+@pytest.mark.parametrize("wrong", [{"tools": 3}, {"mode": ["auto"]}, {"mode": "some"}])
+def test_a_malformed_choice_of_tools_is_refused_by_name(wrong):
+    listed = [{"type": "function", "name": "f"}]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": listed} | wrong
+    body = {"model": "m", "input": "hi", "tools": listed, "tool_choice": choice}
+    with pytest.raises(InvalidRequest) as caught:
+        responses_in.translate(responses.decode_request(json.dumps(body).encode()))
+    assert caught.value.param == f"tool_choice.{next(iter(wrong))}"

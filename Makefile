@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 export VENV
 
-.PHONY: help setup serve test test-exact check bench lock clean
+.PHONY: help setup serve test test-exact test-fuzz check bench lock clean
 
 help:  ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -26,6 +26,9 @@ test:  ## the whole test suite; ARGS go to pytest
 
 test-exact: setup  ## the whole identity suite, on every instruction set that runs here (minutes)
 	@$(BIN)/python -m pytest -m exact --log-cli-level=info tests/exact $(ARGS)
+
+test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, seeded
+	@$(BIN)/python -m pytest -m fuzz --log-cli-level=info tests/fuzz $(ARGS)
 
 check: setup  ## lint, format and types
 	$(BIN)/ruff check .

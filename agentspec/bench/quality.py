@@ -126,23 +126,24 @@ def _score(
             scorer.begin()
         for start in range(0, plan.window - 1, _CHUNK):
             stop = min(start + _CHUNK, plan.window - 1)
+            targets = window.tokens[start + 1 : stop + 1]
             logits = {name: s.rows(window.tokens, start, stop) for name, s in scorers.items()}
-            for name, ours in logits.items():
-                figures = _figures(ours, logits[reference], window.tokens[start + 1 : stop + 1])
-                for part, places in named.items():
-                    _add(sums[name, part], figures, start, places)
+            theirs = logits[reference].log_softmax(-1)
             if base is not None:
                 _keep(base, [w.tokens for w in windows], logits[reference], start)
+            for name, ours in logits.items():
+                figures = _figures(ours.log_softmax(-1), theirs, targets)
+                for part, places in named.items():
+                    _add(sums[name, part], figures, start, places)
 
 
-def _figures(ours: Tensor, reference: Tensor, targets: Seq[int]) -> Tensor:
-    """[3, R] float64 of logits [R, V]: nll of the targets, top-1 agreement, KL."""
+def _figures(ours: Tensor, theirs: Tensor, targets: Seq[int]) -> Tensor:
+    """[3, R] float64 of log probabilities [R, V]: nll of the targets, top-1 agreement, KL."""
     import torch
 
-    mine, theirs = (x.double().log_softmax(-1) for x in (ours, reference))
-    nll = -mine.gather(1, torch.tensor(targets)[:, None])[:, 0]
-    same = (ours.argmax(1) == reference.argmax(1)).double()
-    kl = (theirs.exp() * (theirs - mine)).sum(1)
+    nll = -ours.gather(1, torch.tensor(targets)[:, None])[:, 0].double()
+    same = (ours.argmax(1) == theirs.argmax(1)).double()
+    kl = (theirs.exp() * (theirs - ours)).sum(1, dtype=torch.float64)
     return torch.stack((nll, same, kl))
 
 

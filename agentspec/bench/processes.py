@@ -13,8 +13,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+
+from agentspec.supervisor.processes import die_with
 
 
 class ProcessFailed(ChildProcessError):
@@ -29,11 +32,18 @@ def free_port() -> int:
 
 @contextmanager
 def started(command: Seq[str], folder: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command in a process group of its own until the block ends; its output is kept."""
+    """Run a command in a process group of its own until the block ends; its output is kept.
+
+    It does not outlive a bench that is killed (on Linux).
+    """
     log = Path(folder) / f"{Path(command[0]).name}-{free_port()}.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=partial(die_with, os.getpid()),
         )
         process.args = [*command, str(log)]
         try:

@@ -85,7 +85,7 @@ class Child:
                 pass_fds=self.spec.fds,
                 # A Ctrl-C at the terminal reaches only the supervisor, which then stops in order.
                 start_new_session=True,
-                preexec_fn=lambda: _die_with(parent),
+                preexec_fn=lambda: die_with(parent),
             )
         finally:
             os.close(write_fd)
@@ -176,7 +176,7 @@ class Supervisor:
             await asyncio.wait(group)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """Runs in the child before its program: it shall not outlive ``parent``."""
     if sys.platform != "linux":
         return

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agentspec.bench.processes import cpu_seconds
+
 PARENT = """
 import sys
 from agentspec.bench.processes import started
@@ -45,3 +47,19 @@ def test_a_child_does_not_outlive_its_bench(tmp_path: Path, end: signal.Signals 
     while alive(child) and time.monotonic() < until:
         time.sleep(0.02)
     assert not alive(child)
+
+
+def test_processor_time_is_finer_than_a_clock_tick_and_counts_children():
+    before, own = cpu_seconds(os.getpid()), time.process_time()
+    until = own + 0.004  # less than a tick of 10 ms
+    while time.process_time() < until:
+        pass
+    spent, alone = cpu_seconds(os.getpid()) - before, time.process_time() - own
+    assert 0.003 < spent < alone + 0.5
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(1, flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", burn], stdin=-1, stdout=-1) as child:
+        assert child.stdin and child.stdout
+        child.stdout.readline()
+        assert cpu_seconds(os.getpid()) - before > 0.3
+        child.stdin.write(b"\n")
+        child.stdin.flush()

@@ -32,12 +32,14 @@ from .turn import Turn
 
 @dataclass(slots=True)
 class Piece:
-    """What one output adds to a choice. ``finish_reason`` is set on the last one."""
+    """What one output adds to a choice. ``finish_reason`` is set on the last one, and with it
+    ``stopped_by``, where a stop string ended the choice."""
 
     content: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
+    stopped_by: str | None = None
 
 
 class ChoiceReader:
@@ -63,11 +65,13 @@ class ChoiceReader:
         self.calls: list[ToolCall] = []
         self.dropped = 0
         self.logprobs: list[TokenLogprob] = []
+        self.newest: Output | None = None
         self.last: Output | None = None
 
     def read(self, output: Output) -> Piece:
         """What ``output`` adds. Raises ``GenerationFailed`` where it breaks its constraint."""
         _raise_failure(output)
+        self.newest = output
         piece = Piece()
         for event in self._reader.feed(output.text):
             self._event(event, piece)
@@ -127,6 +131,7 @@ class ChoiceReader:
                 self._event(event, piece)
         self.last = output
         piece.finish_reason = "stop" if complete else "length"
+        piece.stopped_by = output.stopped_by
         if output.closed_out and self._held is not None:
             self._held = None
             self.dropped += 1
@@ -169,7 +174,10 @@ class ChoiceReader:
         if self.calls:
             message.tool_calls = self.calls
         logprobs = ChoiceLogprobs(content=self.logprobs) if self._track is not None else None
-        return Choice(index, message, finish_reason, logprobs)
+        choice = Choice(index, message, finish_reason, logprobs)
+        if self.last is not None and self.last.stopped_by is not None:
+            choice.stop_reason = self.last.stopped_by
+        return choice
 
 
 def _raise_failure(output: Output) -> None:
@@ -198,6 +206,15 @@ class Answer:
         piece = self._readers[index].read(output)
         self._reasons[index] = piece.finish_reason
         return index, piece
+
+    def running_usage(self) -> Usage:
+        """Usage so far, over all choices, while they run."""
+        news = [reader.newest for reader in self._readers if reader.newest is not None]
+        return reports.usage(
+            prompt_tokens=self._turn.prompt_tokens,
+            cached_tokens=news[0].cached_tokens if news else 0,
+            output_tokens=sum(output.output_tokens for output in news),
+        )
 
     def totals(self) -> tuple[Usage, SpecReport]:
         """Usage and report over all choices, which have ended."""

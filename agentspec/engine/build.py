@@ -18,7 +18,7 @@ from agentspec.toolcall.format import ToolFormat, format_names, load_format
 
 from . import cost, draft
 from .batch import Span
-from .constrain_factory import ConstraintFactory
+from .constrain.factory import ConstraintFactory
 from .core import Engine
 from .cost import CostCurve, CurveKey
 from .draft.base import Drafter

@@ -44,9 +44,18 @@ class ChunkWriter:
             self._begin(deltas[0])
         choices = [ChunkChoice(index=index, delta=delta) for delta in deltas]
         choices[-1].finish_reason = piece.finish_reason
+        if piece.stopped_by is not None:
+            choices[-1].stop_reason = piece.stopped_by
         if piece.logprobs:
             choices[0].logprobs = ChoiceLogprobs(content=piece.logprobs)
         return [self._chunk([choice]) for choice in choices]
+
+    def opening(self, index: int) -> list[ChatChunk]:
+        """The chunk that says choice ``index`` has begun, where none has said so yet."""
+        if index in self._begun:
+            return []
+        self._begun.add(index)
+        return [self._chunk([ChunkChoice(index=index, delta=Delta(role="assistant", content=""))])]
 
     @staticmethod
     def _begin(delta: Delta) -> None:

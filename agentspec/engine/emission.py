@@ -36,6 +36,12 @@ class Emission:
         return self._buffer.stopped
 
     @property
+    def stopped_by(self) -> str | None:
+        """The stop string that was completed, if one was."""
+        found = self._buffer.stopped_by
+        return None if found is None else found.decode()
+
+    @property
     def waiting_from(self) -> int | None:
         """Position of the first token whose info is not known yet; None when nothing waits."""
         return self._pieces[0].position if self._pieces else None

@@ -39,17 +39,22 @@ def merged(reports: Seq[SpecReport]) -> SpecReport:
 
 
 def usage(
-    *, prompt_tokens: int, cached_tokens: int, output_tokens: int, report: SpecReport
+    *, prompt_tokens: int, cached_tokens: int, output_tokens: int, report: SpecReport | None = None
 ) -> Usage:
-    """OpenAI's token counts. Prediction tokens are drafted ones, never grammar-forced ones."""
-    drafted, accepted = report.totals()
-    return Usage(
+    """OpenAI's token counts. Prediction tokens are drafted ones, never grammar-forced ones.
+
+    report: None while the request runs; the counts then hold no prediction tokens.
+    """
+    usage = Usage(
         prompt_tokens=prompt_tokens,
         completion_tokens=output_tokens,
         total_tokens=prompt_tokens + output_tokens,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached_tokens),
-        completion_tokens_details=CompletionTokensDetails(
+    )
+    if report is not None:
+        drafted, accepted = report.totals()
+        usage.completion_tokens_details = CompletionTokensDetails(
             accepted_prediction_tokens=accepted,
             rejected_prediction_tokens=drafted - accepted,
-        ),
-    )
+        )
+    return usage

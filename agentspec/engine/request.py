@@ -62,7 +62,9 @@ class Output:
     tokens: how many tokens were committed in this step.
     finish_reason: "stop", "length", "abort", "deadline" or "error"; None while running.
     closed_out: the close-out guard ended it, so what it closed was cut (a call must not be run).
-    report, cached_tokens, output_tokens: filled on the last output.
+    stopped_by: the stop string that ended it, on the last output.
+    cached_tokens, output_tokens: prompt tokens served by the prefix cache; output tokens so far.
+    report: filled on the last output.
     """
 
     id: str
@@ -72,6 +74,7 @@ class Output:
     finish_reason: str | None = None
     error: str | None = None
     closed_out: bool = False
+    stopped_by: str | None = None
     report: SpecReport | None = None
     cached_tokens: int = 0
     output_tokens: int = 0

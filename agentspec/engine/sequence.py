@@ -154,12 +154,18 @@ class Sequence:
         fresh, self.told = self.output_tokens - self.told, self.output_tokens
         if not (text or infos or fresh or self.retired):
             return None
-        output = Output(id=self.request.id, text=text, tokens=fresh, infos=infos)
+        output = Output(
+            id=self.request.id,
+            text=text,
+            tokens=fresh,
+            infos=infos,
+            cached_tokens=self.cached_tokens or 0,
+            output_tokens=self.output_tokens,
+        )
         if self.retired:
             output.finish_reason, output.error = self.finish_reason, self.error
             output.closed_out = self.closed_out
-            output.cached_tokens = self.cached_tokens or 0
-            output.output_tokens = self.output_tokens
+            output.stopped_by = self.emission.stopped_by
         return output
 
     def check_integrity(self, page_tokens: int) -> None:

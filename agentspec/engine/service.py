@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
-from agentspec.wire.chat import ChatRequest, ChatResponse, decode_request
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, decode_request
 from agentspec.wire.errors import AgentspecError, InternalError, Overloaded
 from agentspec.wire.service import ModelCard, ModelList, TokenizeRequest, TokenizeResponse
 from agentspec.wire.sse import DONE, KEEPALIVE, error_event, event
@@ -233,10 +233,18 @@ def _events_of(
     exchange: Exchange, writer: ChunkWriter, outputs: list[Output]
 ) -> tuple[bytes, AgentspecError | None]:
     """(events of what the outputs say, the error that one of them means: none counts behind it)."""
-    chunks = []
+    chunks: list[ChatChunk] = []
+    failure = None
     try:
         for output in outputs:
-            chunks += writer.piece(*exchange.read(output))
+            index, piece = exchange.read(output)
+            if exchange.turn.running_usage and output.tokens:
+                chunks += writer.opening(index)
+            chunks += writer.piece(index, piece)
     except AgentspecError as error:
-        return b"".join(map(event, chunks)), error
-    return b"".join(map(event, chunks)), None
+        failure = error
+    if exchange.turn.running_usage:
+        usage = exchange.answer.running_usage()
+        for chunk in chunks:
+            chunk.usage = usage
+    return b"".join(map(event, chunks)), failure

@@ -17,7 +17,7 @@ _utf8_decoder = codecs.getincrementaldecoder("utf-8")
 class TextBuffer:
     """The text of one sequence. ``stop``: byte strings that end it and do not belong to it.
 
-    stopped: a stop string was found; nothing that is fed afterwards gives text.
+    stopped_by: the stop string that was found; nothing that is fed afterwards gives text.
     """
 
     def __init__(self, stop: tuple[bytes, ...] = ()):
@@ -25,7 +25,11 @@ class TextBuffer:
         self._longest = max(map(len, self._stop), default=0)
         self._held = b""
         self._decoder = _utf8_decoder(errors="replace")
-        self.stopped = False
+        self.stopped_by: bytes | None = None
+
+    @property
+    def stopped(self) -> bool:
+        return self.stopped_by is not None
 
     def feed(self, piece: bytes, *, literal: bool = False) -> str:
         """Take a token's bytes; return the text that is certain now.
@@ -41,8 +45,8 @@ class TextBuffer:
         self._held += piece
         match = self._match()
         if match is not None:
-            self.stopped = True
-            piece, self._held = self._held[:match], b""
+            at, self.stopped_by = match
+            piece, self._held = self._held[:at], b""
             return self._decoder.decode(piece, final=True)
         keep = self._partial()
         border = len(self._held) - keep
@@ -56,12 +60,14 @@ class TextBuffer:
         piece, self._held = self._held, b""
         return self._decoder.decode(piece, final=True)
 
-    def _match(self) -> int | None:
-        """Where the stop string that ends first begins (of several, the longest)."""
+    def _match(self) -> tuple[int, bytes] | None:
+        """Where the stop string that ends first begins (of several, the longest), and which."""
         found = [
-            (at + len(string), at) for string in self._stop if (at := self._held.find(string)) >= 0
+            (at + len(string), at, string)
+            for string in self._stop
+            if (at := self._held.find(string)) >= 0
         ]
-        return min(found)[1] if found else None
+        return min(found)[1:] if found else None
 
     def _partial(self) -> int:
         """Length of the longest end of the held bytes that begins a stop string."""

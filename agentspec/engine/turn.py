@@ -71,6 +71,7 @@ class Turn:
     stream: bool
     logprobs: bool
     include_usage: bool
+    running_usage: bool
     wants_report: bool
     arrival_s: float
     arm: str | None = None
@@ -122,6 +123,7 @@ class Planner:
             stream=bool(request.stream),
             logprobs=first.logprobs is not None,
             include_usage=request.wants_usage_chunk,
+            running_usage=request.wants_running_usage,
             wants_report=request.agentspec is not None,
             arrival_s=arrival_s,
             arm=asked.arm,

@@ -11,7 +11,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from agentspec.engine.constrain import Constraint
-from agentspec.engine.constrain_factory import ConstraintFactory
+from agentspec.engine.constrain.factory import ConstraintFactory
 from agentspec.toolcall.choice import Answer, Function, OutputSpec
 from agentspec.toolcall.format import load_format
 

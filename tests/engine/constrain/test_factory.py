@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from agentspec.engine.constrain_relax import LEVELS, relax
+from agentspec.engine.constrain.relax import LEVELS, relax
 from agentspec.toolcall.check import ValueChecker
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.toolcall.format import load_format

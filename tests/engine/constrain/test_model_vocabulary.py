@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from agentspec.engine.constrain_factory import ConstraintFactory
+from agentspec.engine.constrain.factory import ConstraintFactory
 from agentspec.engine.tokenizer import Tokenizer
 from agentspec.toolcall.format import load_format
 from agentspec.toolcall.parser import CallEnd, Parser

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from agentspec.engine.constrain import ConstraintViolated
-from agentspec.engine.constrain_trigger import Marker
-from agentspec.engine.constrain_vocab import Vocab
+from agentspec.engine.constrain.trigger import Marker
+from agentspec.engine.constrain.vocab import Vocab
 from agentspec.resources import data_dir
 
 from .conftest import EOS, IM_END, bits, tools_spec

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .constrain_vocab import Vocab
+from .vocab import Vocab
 
 if TYPE_CHECKING:
-    from .constrain_session import GrammarSession
+    from .session import GrammarSession
 
 _MAX_OPERATIONS = 4000
 _MAX_FORCED = 1 << 16

@@ -18,10 +18,10 @@ import numpy as np
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
-from .constrain import ConstraintViolated
-from .constrain_productive import productive
-from .constrain_relax import LEVELS, Relaxed, relax
-from .constrain_vocab import Vocab
+from .base import ConstraintViolated
+from .productive import productive
+from .relax import LEVELS, Relaxed, relax
+from .vocab import Vocab
 
 # Canonical output: fixed separators; escapes only where JSON demands one. Without "u" no key can be
 # spelled in two ways, so an additional key never stands for a declared one.

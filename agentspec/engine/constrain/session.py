@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from .constrain import ConstraintViolated
-from .constrain_closing import Hints, find_closing
-from .constrain_vocab import Vocab, has_bit, set_bit
+from .base import ConstraintViolated
+from .closing import Hints, find_closing
+from .vocab import Vocab, has_bit, set_bit
 
 if TYPE_CHECKING:
     from torch import Tensor

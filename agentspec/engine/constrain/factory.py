@@ -13,13 +13,13 @@ from tokenizers import Tokenizer
 
 from agentspec.toolcall.choice import OutputSpec
 
-from .constrain import Constraint
-from .constrain_closing import Hints, required_texts
-from .constrain_example import examples
-from .constrain_llguidance import LLGuidanceBackend
-from .constrain_session import GrammarSession, Matcher
-from .constrain_trigger import Marker, TriggerSession
-from .constrain_vocab import Vocab
+from .base import Constraint
+from .closing import Hints, required_texts
+from .example import examples
+from .llguidance_backend import LLGuidanceBackend
+from .session import GrammarSession, Matcher
+from .trigger import Marker, TriggerSession
+from .vocab import Vocab
 
 _MAX_HINTS = 400
 _MAX_PHRASES = 32
@@ -111,7 +111,7 @@ class ConstraintFactory:
                 self._vocab, hf_tokenizer_json, canonical=self._canonical, flexible=flexible
             )
         if name == "outlines":
-            from .constrain_outlines import OutlinesBackend
+            from .outlines_backend import OutlinesBackend
 
             return OutlinesBackend(self._vocab, hf_tokenizer_json)
         raise ValueError(f"unknown grammar backend '{name}': choose llguidance or outlines")

@@ -25,7 +25,7 @@ from agentspec.toolcall.dialect import modern
 from agentspec.toolcall.formats import KNOWN_FORMATS
 from agentspec.toolcall.refs import is_plain, pointer
 
-from .constrain_names import name_patterns, names_held
+from .names import name_patterns, names_held
 
 MAX_MULTIPLE = 1000
 _KEPT = frozenset(

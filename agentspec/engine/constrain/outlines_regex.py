@@ -18,7 +18,7 @@ from agentspec.toolcall.check import ValueChecker
 from agentspec.toolcall.dialect import modern
 from agentspec.toolcall.refs import is_plain, pointer
 
-from .constrain_productive import productive
+from .productive import productive
 
 _MAX_COST = 20_000
 _MAX_REPEAT = 64

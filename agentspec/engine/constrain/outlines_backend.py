@@ -1,7 +1,7 @@
 """The second constraint backend: outlines-core (0.2.14 probed), a regex to a token automaton.
 
 States are integers, so that rollback and copies are free and rows are cached by state; compiling
-costs states x vocabulary. Schemas are first narrowed by ``constrain_regex`` to what outlines-core
+costs states x vocabulary. Schemas are first narrowed by ``outlines_regex`` to what outlines-core
 really holds. The number of calls is bounded to one or not at all.
 """
 
@@ -19,9 +19,9 @@ from tokenizers import Tokenizer
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
-from .constrain import ConstraintViolated
-from .constrain_regex import Unsupported, schema_regex
-from .constrain_vocab import Vocab, pack
+from .base import ConstraintViolated
+from .outlines_regex import Unsupported, schema_regex
+from .vocab import Vocab, pack
 
 _MAX_REGEX_CHARS = 200_000
 _MAX_FORCED_BYTES = 512

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .constrain import Constraint, ConstraintViolated
-from .constrain_vocab import Vocab, has_bit, pack
+from .base import Constraint, ConstraintViolated
+from .vocab import Vocab, has_bit, pack
 
 if TYPE_CHECKING:
     from torch import Tensor

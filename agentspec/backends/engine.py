@@ -16,6 +16,8 @@ class EngineBackend(OpenAIBackend):
 
     kind = "engine"
     native_paths = frozenset()
+    # Running counts: Messages tells the prompt's tokens first, and a broken stream has its row.
+    stream_options = msgspec.Raw(b'{"include_usage":true,"continuous_usage_stats":true}')
 
     def extension(self, turn: Turn) -> SpecRequest | None:
         return turn.extension

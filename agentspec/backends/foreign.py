@@ -56,12 +56,21 @@ class ForeignText(msgspec.Struct):
 
 
 class ForeignChoice(msgspec.Struct):
+    """The stop string is ``stop_reason`` with vLLM (a number for a token), ``matched_stop`` with
+    SGLang."""
+
     index: int = 0
     delta: ForeignText | None = None
     message: ForeignText | None = None
     text: str | None = None
     finish_reason: str | None = None
     logprobs: ChoiceLogprobs | None = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+
+    def stopped_by(self) -> str | UnsetType:
+        found = self.matched_stop if self.stop_reason is None else self.stop_reason
+        return found if isinstance(found, str) else UNSET
 
 
 class ForeignUsage(msgspec.Struct):
@@ -151,7 +160,9 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
         refusal=text.refusal,
         tool_calls=calls or None,
     )
-    return ChunkChoice(choice.index, delta, choice.finish_reason, choice.logprobs)
+    return ChunkChoice(
+        choice.index, delta, choice.finish_reason, choice.logprobs, choice.stopped_by()
+    )
 
 
 def _choice(choice: ForeignChoice) -> Choice:
@@ -169,7 +180,7 @@ def _choice(choice: ForeignChoice) -> Choice:
     reasoning = text.reasoning_content or text.reasoning
     if reasoning:
         message.reasoning_content = reasoning
-    return Choice(choice.index, message, choice.finish_reason, choice.logprobs)
+    return Choice(choice.index, message, choice.finish_reason, choice.logprobs, choice.stopped_by())
 
 
 def to_usage(usage: ForeignUsage) -> Usage:

@@ -24,7 +24,6 @@ from .foreign import ForeignAnswer, decode, to_chunk, to_response
 from .http import HttpClient
 from .verdict import error_from_event
 
-_WITH_USAGE = msgspec.Raw(b'{"include_usage":true}')
 _TRUE, _FALSE = msgspec.Raw(b"true"), msgspec.Raw(b"false")
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # How servers say that they have no such path, or that it wants another body.
@@ -56,6 +55,7 @@ class OpenAIBackend:
 
     kind = "openai"
     native_paths = frozenset({"/completions"})
+    stream_options = msgspec.Raw(b'{"include_usage":true}')
 
     def __init__(self, name: str, settings: BackendSettings):
         self.name = name
@@ -85,7 +85,7 @@ class OpenAIBackend:
         body["model"] = msgspec.Raw(encode(turn.upstream_model))
         body["stream"] = _TRUE if stream else _FALSE
         if stream:
-            body["stream_options"] = _WITH_USAGE
+            body["stream_options"] = self.stream_options
         else:
             body.pop("stream_options", None)
         _drop_empty_tools(body)

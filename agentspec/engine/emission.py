@@ -39,7 +39,7 @@ class Emission:
     def stopped_by(self) -> str | None:
         """The stop string that was completed, if one was."""
         found = self._buffer.stopped_by
-        return None if found is None else found.decode()
+        return None if found is None else found.decode(errors="replace")
 
     @property
     def waiting_from(self) -> int | None:

@@ -78,7 +78,10 @@ class ResponseFormat(msgspec.Struct, omit_defaults=True):
 
 
 class StreamOptions(msgspec.Struct, omit_defaults=True):
+    """continuous_usage_stats: every chunk carries the counts so far (vLLM's and SGLang's name)."""
+
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class ChatRequest(msgspec.Struct, omit_defaults=True):
@@ -122,6 +125,11 @@ class ChatRequest(msgspec.Struct, omit_defaults=True):
     @property
     def wants_usage_chunk(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def wants_running_usage(self) -> bool:
+        options = self.stream_options
+        return bool(options and options.include_usage and options.continuous_usage_stats)
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -171,10 +179,13 @@ class AnswerMessage(msgspec.Struct):
 
 
 class Choice(msgspec.Struct):
+    """stop_reason: the stop string that ended the choice, where one did (vLLM's name)."""
+
     index: int
     message: AnswerMessage
     finish_reason: str | None
     logprobs: ChoiceLogprobs | None = None
+    stop_reason: str | UnsetType = UNSET
 
 
 class ChatResponse(msgspec.Struct):
@@ -206,10 +217,13 @@ class Delta(msgspec.Struct, omit_defaults=True):
 
 
 class ChunkChoice(msgspec.Struct):
+    """stop_reason: as in ``Choice``, on the chunk with the finish reason."""
+
     index: int
     delta: Delta
     finish_reason: str | None = None
     logprobs: ChoiceLogprobs | None = None
+    stop_reason: str | UnsetType = UNSET
 
 
 class ChatChunk(msgspec.Struct):

@@ -36,22 +36,30 @@ class MessagesWriter:
         self._text: list[str] = []
         self.blocks: list[dict[str, Any]] = []
         self.started = False
+        self._stopped_by: str | None = None
 
-    def start(self) -> bytes:
+    def start(self, usage: Usage | None = None) -> bytes:
+        """usage: the counts so far, where the backend tells them before the end."""
         self.started = True
-        message = self.body(None, None)
+        message = self.body(None, usage)
         return named_event("message_start", {"type": "message_start", "message": message})
 
-    def take(self, pieces: Sequence[Piece]) -> bytes:
-        events = b"" if self.started else self.start()
+    def take(self, pieces: Sequence[Piece], usage: Usage | None = None) -> bytes:
+        events = b"" if self.started else self.start(usage)
         for piece in pieces:
             events += self._use(piece) if isinstance(piece, Call) else self._say(piece)
         return events
 
-    def finish(self, reason: str | None, usage: Usage | None, **more: Any) -> bytes:
-        """The end of an answer that came to its end, maybe to that of its token limit."""
+    def finish(
+        self, reason: str | None, usage: Usage | None, stopped_by: str | None = None, **more: Any
+    ) -> bytes:
+        """The end of an answer that came to its end, maybe to that of its token limit.
+
+        stopped_by: the stop string that ended it, where the backend tells one.
+        """
         events = (b"" if self.started else self.start()) + self._close()
-        delta = {"stop_reason": self._stop(reason), "stop_sequence": None}
+        self._stopped_by = stopped_by
+        delta = {"stop_reason": self._stop(reason), "stop_sequence": stopped_by}
         fields = {"type": "message_delta", "delta": delta, "usage": usage_body(usage), **more}
         return (
             events
@@ -72,13 +80,15 @@ class MessagesWriter:
             "model": self._model,
             "content": list(self.blocks),
             "stop_reason": self._stop(reason) if reason else None,
-            "stop_sequence": None,
+            "stop_sequence": self._stopped_by,
             "usage": usage_body(usage),
         }
 
     def _stop(self, reason: str | None) -> str:
         if reason in _STOPS:
             return _STOPS[reason]
+        if self._stopped_by is not None:
+            return "stop_sequence"
         used = any(block["type"] == "tool_use" for block in self.blocks)
         return "tool_use" if used else "end_turn"
 

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from .calls import Call, CallJoiner
-from .chat import ChatChunk, ChatResponse
+from .chat import ChatChunk, ChatResponse, Choice, ChunkChoice
 from .think import ThinkFilter
 
 __all__ = ["Call", "Piece", "Pieces", "Text"]
@@ -34,13 +34,14 @@ class Pieces:
     """Reads choice 0 of one answer.
 
     call_ids: prefix of the ids given to calls that came without a usable one.
-    finish_reason: the upstream's, once it has come.
+    finish_reason, stopped_by: the upstream's, once they have come.
     """
 
     def __init__(self, call_ids: str):
         self._calls = CallJoiner(call_ids)
         self._think = ThinkFilter()
         self.finish_reason: str | None = None
+        self.stopped_by: str | None = None
 
     def read(self, chunk: ChatChunk) -> list[Piece]:
         """The pieces that this chunk completes. Raises as ``CallJoiner.read`` does."""
@@ -54,6 +55,7 @@ class Pieces:
             for call in delta.tool_calls or ():
                 found += self._calls.read(call)
             self.finish_reason = choice.finish_reason or self.finish_reason
+            self._take_stop(choice)
         return found
 
     def whole(self, response: ChatResponse) -> list[Piece]:
@@ -63,10 +65,15 @@ class Pieces:
         thought = None if message.reasoning_content is UNSET else message.reasoning_content
         calls = [] if message.tool_calls is UNSET else message.tool_calls
         self.finish_reason = choice.finish_reason
+        self._take_stop(choice)
         return [
             *_texts(thought, message.content, message.refusal),
             *self._calls.whole(calls, choice.finish_reason),
         ]
+
+    def _take_stop(self, choice: Choice | ChunkChoice) -> None:
+        if choice.stop_reason is not UNSET:
+            self.stopped_by = choice.stop_reason
 
     def end(self) -> Sequence[Piece]:
         """The calls still held. One that an output limit cut short is left out.

@@ -87,7 +87,8 @@ async def test_the_engine_gets_the_gateways_scope_and_session(start, up):
         "arm": "control",
         "speculation": "off",
     }
-    assert up.seen[-1]["stream_options"] == {"include_usage": True}
+    wished = {"include_usage": True, "continuous_usage_stats": True}
+    assert up.seen[-1]["stream_options"] == wished
 
 
 async def test_the_clients_credential_stays_here(start, up, monkeypatch):

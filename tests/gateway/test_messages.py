@@ -74,6 +74,15 @@ async def test_a_text_answer(gateway):
     assert (row.surface, row.status, row.in_tok, row.cached_tok) == ("messages", "ok", 12, 8)
 
 
+async def test_early_counts_and_the_stop_string_are_passed_on(gateway):
+    events = await streamed(gateway, "counts")
+    check_order(events)
+    assert events[0]["message"]["usage"]["input_tokens"] == 4
+    assert events[0]["message"]["usage"]["cache_read_input_tokens"] == 8
+    assert events[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+    assert events[-2]["usage"]["output_tokens"] == 5
+
+
 @pytest.mark.parametrize(
     ("thinking", "shown"),
     [

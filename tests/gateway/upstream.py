@@ -76,6 +76,17 @@ async def good(up: Upstream, request: web.Request, write: Write) -> None:
     await write(DONE)
 
 
+async def counts(up: Upstream, request: web.Request, write: Write) -> None:
+    """Tells its counts in each chunk, and the stop string that ended it."""
+    early = USAGE | {"completion_tokens": 1, "total_tokens": 13}
+    for delta in ({"role": "assistant", "content": ""}, {"content": "Hi"}):
+        await write(chunk(delta, usage=early))
+    choice = {"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": "END"}
+    await write(chunk(choices=[choice], usage=early))
+    await write(chunk(usage=USAGE))
+    await write(DONE)
+
+
 async def vllm(up: Upstream, request: web.Request, write: Write) -> None:
     found = {"num_spec_steps": 4, "num_draft_tokens": 12, "num_accepted_draft_tokens": 7}
     more = {"acceptance_histogram": [1, 0, 2, 1]}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from agentspec.gateway.surface import Caller, Started
 from agentspec.wire.canonical import body_of
@@ -73,17 +74,22 @@ class MessagesAnswer:
 
     async def whole(self, response: ChatResponse) -> bytes:
         self._writer.take(self._pieces.whole(response))
-        self._writer.finish(self._pieces.finish_reason, response.usage)
+        self._writer.finish(
+            self._pieces.finish_reason, response.usage, stopped_by=self._pieces.stopped_by
+        )
         body = self._writer.body(self._pieces.finish_reason or "stop", response.usage)
         return encode(body | report_field(self._request, response.agentspec))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
-        return self._writer.take(self._pieces.read(chunk))
+        usage = None if chunk.usage is UNSET else chunk.usage
+        return self._writer.take(self._pieces.read(chunk), usage)
 
     async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
         events = self._writer.take(self._pieces.end())
         more = report_field(self._request, report)
-        return events + self._writer.finish(self._pieces.finish_reason, usage, **more)
+        return events + self._writer.finish(
+            self._pieces.finish_reason, usage, self._pieces.stopped_by, **more
+        )
 
     def failed(self, error: AgentspecError) -> bytes:
         return self._writer.fail(error)

@@ -35,6 +35,8 @@ def test_borders_of_tokens_do_not_matter(pieces, stop, random):
         assert expected.startswith(text)
     assert text + buffer.flush() == expected
     assert buffer.stopped == (whole is not None)
+    if whole is not None:
+        assert buffer.stopped_by in stop and data.startswith(whole + buffer.stopped_by)
 
 
 def test_no_text_is_held_longer_than_it_must_be():

@@ -12,6 +12,7 @@ import aiohttp
 import openai
 import pytest
 
+from agentspec.engine.request import Output
 from agentspec.wire.errors import Overloaded
 from tests.engine.server.fakes import CONTEXT_TOKENS, FORMAT, MODEL, says
 
@@ -68,6 +69,27 @@ async def test_a_stream(serve):
     assert chunks[-1].usage and chunks[-1].usage.total_tokens == 9 + 8
     assert chunks[-1].model_extra and chunks[-1].model_extra["agentspec"]["hist"] == [1, 0, 2]
     assert (await stream_lines(served.url))[-1] == "data: [DONE]"
+
+
+async def test_a_stream_with_running_counts(serve):
+    served = await serve(
+        lambda request: [Output(id="", tokens=2, output_tokens=2), *says("a", "b")]
+    )
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    lines = await stream_lines(served.url, stream_options=options)
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
+    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert [c["usage"]["prompt_tokens"] for c in chunks] == [9] * len(chunks)
+    assert [c["usage"]["completion_tokens"] for c in chunks][:2] == [2, 2]
+    assert "role" not in chunks[1]["choices"][0]["delta"]
+
+
+async def test_the_stop_string_that_ended_an_answer_is_told(serve):
+    served = await serve(lambda request: says("a", "b", stopped_by="\n\n"))
+    answer = await served.client.chat.completions.create(model=MODEL, messages=HI)
+    assert answer.choices[0].model_extra == {"stop_reason": "\n\n"}
+    last = json.loads((await stream_lines(served.url))[-2].removeprefix("data: "))
+    assert last["choices"][0]["stop_reason"] == "\n\n"
 
 
 async def test_the_sdk_puts_a_streamed_call_together(serve):

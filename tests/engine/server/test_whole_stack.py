@@ -86,6 +86,15 @@ async def test_a_stream_folds_to_the_whole_answer(server, prompt):
     assert streamed["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
 
 
+async def test_the_stop_string_that_was_met_is_named(server):
+    fields = {"temperature": 0, "max_tokens": 40, "logprobs": None}
+    text = (await server.ask(**fields))["choices"][0]["message"]["content"]
+    stop = next(text[at : at + 2] for at in range(1, len(text)) if text[at : at + 2].isascii())
+    whole = (await server.ask(stop=["never met", stop], **fields))["choices"][0]
+    assert whole["message"]["content"] == text[: text.index(stop)]
+    assert (whole["finish_reason"], whole["stop_reason"]) == ("stop", stop)
+
+
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1, "seed": 3}])
 async def test_drafts_do_not_change_the_text(server, sampling):
     texts = [

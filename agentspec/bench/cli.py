@@ -23,10 +23,12 @@ def add_parser(subparsers: Any) -> None:
     _add_engine(kinds)
     _add_gateway(kinds)
     _add_tools(kinds)
+    _add_grammar(kinds)
     _add_replay(kinds)
     _add_kill(kinds)
     _add_quality(kinds)
     _add_start(kinds)
+    _add_kernels(kinds)
     _add_page(kinds)
 
 
@@ -75,6 +77,19 @@ def _add_tools(kinds: Any) -> None:
     parser.add_argument("--config", metavar="FILE", help="settings of this engine")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_tools)
+
+
+def _add_grammar(kinds: Any) -> None:
+    parser = kinds.add_parser("grammar", help="schemas with instances: who judges them rightly")
+    parser.add_argument("--data", required=True, metavar="DIR", help="*.jsonl[.gz] with schemas")
+    parser.add_argument(
+        "--engines", type=words, default="agentspec,llguidance,xgrammar,outlines", metavar="NAME,.."
+    )
+    parser.add_argument("--n", type=int, default=0, help="schemas, spread evenly (default: all)")
+    parser.add_argument("--limit-s", type=float, default=2.0, help="for compiling one schema")
+    parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_grammar)
 
 
 def _add_replay(kinds: Any) -> None:
@@ -131,6 +146,20 @@ def _add_start(kinds: Any) -> None:
     parser.set_defaults(run=run_pair)
 
 
+def _add_kernels(kinds: Any) -> None:
+    parser = kinds.add_parser("kernels", help="milliseconds of forward passes, whole and by part")
+    parser.add_argument("--n", type=int, default=15, help="rounds (default 15)")
+    parser.add_argument("--contexts", type=numbers, default="512,2048,6144", metavar="N,N")
+    parser.add_argument("--rows", type=numbers, default="1,4,8,16,512", metavar="N,N")
+    parser.add_argument("--ops", type=words, default="all,linear,head,attend,rest")
+    parser.add_argument("--no-prefill", action="store_true", help="leave out whole prompts")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--isa", help="instruction set (default: the widest one)")
+    parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_kernels)
+
+
 def _add_page(kinds: Any) -> None:
     parser = kinds.add_parser("page", help="a Markdown page out of files that --json wrote")
     parser.add_argument("files", nargs="+", metavar="FILE")
@@ -177,6 +206,20 @@ def run_tools(args: argparse.Namespace) -> int:
         Path(args.data), args.n, args.seed, args.modes, args.max_tokens, args.config
     )
     return _finish(document, tools.COLUMNS, args.json)
+
+
+def run_grammar(args: argparse.Namespace) -> int:
+    """Exit status 1 when agentspec accepts an instance that is not valid."""
+    from pathlib import Path
+
+    from . import grammar
+
+    document = grammar.run(
+        Path(args.data), args.engines, args.n or None, args.limit_s, Path(args.peers)
+    )
+    _finish(document, grammar.COLUMNS, args.json)
+    rows = [row for row in document["results"] if row["engine"] == "agentspec"]
+    return 1 if any(row["invalid_accepted"] for row in rows) else 0
 
 
 def run_replay(args: argparse.Namespace) -> int:
@@ -231,6 +274,22 @@ def run_pair(args: argparse.Namespace) -> int:
     from . import start
 
     return _finish(start.pair(args.n, args.threads, args.config), start.PAIR_COLUMNS, args.json)
+
+
+def run_kernels(args: argparse.Namespace) -> int:
+    from . import kernels
+
+    plan = kernels.Plan(
+        count=args.n,
+        contexts=args.contexts,
+        rows=args.rows,
+        ops=args.ops,
+        prefill=not args.no_prefill,
+        threads=args.threads or len(os.sched_getaffinity(0)),
+        isa=args.isa,
+        weights=args.weights,
+    )
+    return _finish(kernels.run(plan), kernels.COLUMNS, args.json)
 
 
 def run_page(args: argparse.Namespace) -> int:

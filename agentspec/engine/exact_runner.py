@@ -95,13 +95,13 @@ class ExactRunner:
             kind=kind,
         )
 
-    def forward(self, spans: Sequence[Span]) -> Forward:
+    def forward(self, spans: Sequence[Span], *, op: str = "all") -> Forward:
         """One pass over all spans; writes their K/V, returns logits [R, V] float32 of wanted rows.
 
         The tensors are overwritten by the next pass. Spans must not share a page that either of
-        them writes. R may be 0.
+        them writes. R may be 0. op: for measuring, only a part of the pass (``Program.PARTS``).
         """
-        logits, features = self.model.forward(self._pool, _rows(spans))
+        logits, features = self.model.forward(self._pool, _rows(spans), op)
         return Forward(
             torch.from_numpy(logits), None if features is None else torch.from_numpy(features)
         )

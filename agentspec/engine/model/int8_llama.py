@@ -55,7 +55,9 @@ class Int8Llama:
         self._capacity = (0, 0)
         self._reserve(rows, 1)
 
-    def forward(self, pool: Pool, rows: Rows) -> tuple[npt.NDArray, npt.NDArray | None]:
+    def forward(
+        self, pool: Pool, rows: Rows, part: str = "all"
+    ) -> tuple[npt.NDArray, npt.NDArray | None]:
         """logits [R, V] and features [T, A*E] (or None) of one pass, as views."""
         tokens, wanted = len(rows.ids), len(rows.gather)
         if tokens > self._capacity[0] or wanted > self._capacity[1]:
@@ -63,7 +65,7 @@ class Int8Llama:
                 max(self._capacity[0], _power_of_two(tokens)),
                 max(self._capacity[1], _power_of_two(wanted)),
             )
-        self._program.run(pool, rows)
+        self._program.run(pool, rows, part)
         features = None if self.features is None else self.features[:tokens]
         return self.logits[:wanted], features
 

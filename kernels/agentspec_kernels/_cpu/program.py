@@ -73,8 +73,17 @@ class Pool:
         return cls(library, c.c_void_p(handle))
 
 
+def _part(op: _Op) -> str:
+    """Which of ``Program.PARTS`` an operation belongs to."""
+    if op.kind == _LINEAR:
+        return "head" if op.logits else "linear"
+    return "attend" if op.kind == _ATTEND else "rest"
+
+
 class Program:
     """Operations appended in order; see ``OpKind`` in program.cpp for their exact meaning."""
+
+    PARTS = ("all", "linear", "head", "attend", "rest")
 
     def __init__(self, *, heads: int, kv_heads: int, dim: int, layers: int, num_pages: int):
         """K/V planes [layers, P, J, D, 16] and [layers, P, J, 16, D] bf16 are made here."""
@@ -85,7 +94,7 @@ class Program:
         self._head_shape = (heads, kv_heads, dim)
         self._ops: list[_Op] = []
         self._kept: list[npt.NDArray] = []
-        self._array: c.Array[_Op] | None = None
+        self._arrays: dict[str, c.Array[_Op]] = {}
 
     def _at(self, array: npt.NDArray | None) -> int:
         if array is None:
@@ -97,7 +106,7 @@ class Program:
     def _add(self, kind: int, *, a=None, b=None, c=None, out=None, **fields) -> None:
         pointers = {"a": self._at(a), "b": self._at(b), "c": self._at(c), "out": self._at(out)}
         self._ops.append(_Op(kind=kind, **fields, **pointers))
-        self._array = None
+        self._arrays.clear()
 
     def embed(self, table: npt.NDArray, out: npt.NDArray) -> None:
         """out[t] = table[ids[t]]; table [V, E], out [T, E] float32."""
@@ -159,12 +168,17 @@ class Program:
 
     def clear(self) -> None:
         """Forget all operations; the K/V planes stay."""
-        self._ops, self._kept, self._array = [], [], None
+        self._ops, self._kept, self._arrays = [], [], {}
 
-    def run(self, pool: Pool, rows: Rows) -> None:
-        """Run all operations for the given rows. Raises ``MemoryError``."""
-        if self._array is None:
-            self._array = (_Op * len(self._ops))(*self._ops)
+    def run(self, pool: Pool, rows: Rows, part: str = "all") -> None:
+        """Run all operations for the given rows. Raises ``MemoryError``.
+
+        part: one of ``PARTS``; anything but "all" is for measuring and computes nonsense.
+        """
+        if part not in self._arrays:
+            chosen = [op for op in self._ops if part in ("all", _part(op))]
+            self._arrays[part] = (_Op * len(chosen))(*chosen)
+        ops = self._arrays[part]
         spans = (_Span * len(rows.spans))(*rows.spans)
         batch = _Batch(
             len(rows.ids),
@@ -179,8 +193,8 @@ class Program:
         failed = pool.library.agentspec_run(
             pool.handle,
             c.addressof(self._model),
-            c.addressof(self._array),
-            len(self._ops),
+            c.addressof(ops),
+            len(ops),
             c.addressof(batch),
         )
         if failed:

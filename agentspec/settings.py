@@ -64,6 +64,8 @@ class EngineSettings(_Section):
         for our exact kernels.
     step_tokens: most rows of one forward pass (chunked prefill).
     draft_sources: draft sources that may be used, in order of preference.
+    control_share: of all windows of ``control_window_s``, those in which the engine does without
+        speculation, to measure what it saves (docs/cost.md); drawn by ``control_seed``.
     """
 
     host: str = "127.0.0.1"
@@ -85,6 +87,9 @@ class EngineSettings(_Section):
     draft_sources: list[str] = msgspec.field(default_factory=lambda: ["suffix"])
     max_draft_tokens: NotNegative = 16
     constraint_backend: Literal["llguidance", "outlines"] = "llguidance"
+    control_share: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.02
+    control_window_s: Seconds = 30.0
+    control_seed: int = 0
 
 
 class PriceSettings(_Section):

@@ -19,6 +19,7 @@ from agentspec.toolcall.format import ToolFormat, format_names, load_format
 from . import cost, draft
 from .batch import Span
 from .constrain.factory import ConstraintFactory
+from .control import ControlWindows
 from .core import Engine
 from .cost import CostCurve, CurveKey
 from .draft.base import Drafter
@@ -48,8 +49,14 @@ class Built:
     weights: Path
 
 
-def build(settings: EngineSettings, wrap: Callable[[AnyRunner], Runner] | None = None) -> Built:
+def build(
+    settings: EngineSettings,
+    wrap: Callable[[AnyRunner], Runner] | None = None,
+    *,
+    control: ControlWindows | None = None,
+) -> Built:
     """Load the weights and make every part. wrap: puts something between engine and runner.
+    control: windows without speculation; only an engine that serves has them.
 
     Raises ``SettingsError`` naming the key, or ``ModelError`` where the weights cannot be had.
     """
@@ -63,6 +70,7 @@ def build(settings: EngineSettings, wrap: Callable[[AnyRunner], Runner] | None =
         curve=cost_curve(runner, path),
         settings=settings,
         token_bytes=tokenizer.token_bytes,
+        control=control,
     )
     planner = Planner(
         model=settings.model,
@@ -77,7 +85,7 @@ def build(settings: EngineSettings, wrap: Callable[[AnyRunner], Runner] | None =
 
 def build_service(settings: Settings) -> EngineService:
     """The service of one engine process. Raises what ``build`` raises."""
-    built = build(settings.engine)
+    built = build(settings.engine, control=ControlWindows.of(settings.engine))
     metrics = EngineMetrics()
     return EngineService(
         EngineLoop(built.engine, on_end=metrics.sequence_ended),

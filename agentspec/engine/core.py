@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agentspec.settings import EngineSettings
     from agentspec.wire.extension import SpecReport
 
+    from .control import ControlWindows
     from .cost import CostCurve
     from .draft.base import Drafter
 
@@ -61,7 +62,7 @@ class Engine:
 
     drafters: in order of preference. token_bytes: the bytes of each token id (special tokens that
     are not part of the text: empty); ids beyond its end have none. clock: monotonic nanoseconds of
-    the clock that ``deadline_s`` refers to.
+    the clock that ``deadline_s`` refers to. control: when to do without drafts; None: never.
     """
 
     def __init__(
@@ -73,9 +74,12 @@ class Engine:
         settings: EngineSettings,
         token_bytes: Seq[bytes],
         clock: Clock = time.monotonic_ns,
+        control: ControlWindows | None = None,
     ):
         self._runner = runner
         self._clock = clock
+        self._control = control
+        self._speculates = True
         self._context_tokens = min(settings.context_tokens, runner.context_tokens)
         missing = runner.vocab_size - len(token_bytes)
         self._token_bytes = [*token_bytes, *[b""] * missing]
@@ -98,6 +102,8 @@ class Engine:
         assert request.id not in self._live, f"id {request.id} is in use"
         drafters = self._drafting.allowed(request)
         sequence = Sequence.of(request, self._arrivals, drafters, self._clock)
+        if self._control is not None:
+            sequence.control_since_ns = self._control.clock()
         self._scheduler.enqueue(sequence)
         self._live[request.id] = sequence
         self._arrivals += 1
@@ -121,6 +127,7 @@ class Engine:
         finish_reason "error"; one of the forward pass ends all that took part in it.
         """
         self._meter.start()
+        self._speculates = self._control is None or not self._control.off_now()
         ended = self._sweep()
         self._admit()
         slots = self._schedule()
@@ -164,14 +171,15 @@ class Engine:
             begin(sequence, self._token_bytes)
 
     def _schedule(self) -> list[Slot]:
-        slots, preempted = self._scheduler.plan()
+        slots, preempted = self._scheduler.plan(drafting=self._speculates)
         for sequence in preempted:
             self._drafting.close(sequence)
             self._counts["preemptions"] += 1
         return slots
 
     def _draft(self, slots: list[Slot]) -> None:
-        self._drafting.propose(slots, sum(slot.rows for slot in slots))
+        if self._speculates:
+            self._drafting.propose(slots, sum(slot.rows for slot in slots))
 
     def _forward(self, slots: list[Slot]) -> Forward | None:
         """One pass over all slots; None where there is none or it failed.
@@ -279,11 +287,13 @@ class Engine:
 
     def _report(self, sequence: Sequence) -> SpecReport:
         constraint = sequence.request.constraint
+        control = self._control
         return sequence.tally.report(
             busy=sequence.bill.busy,
             queue_us=sequence.queue_ns // 1000,
             exact=self._runner.exact,
             grammar_cold=None if constraint is None else constraint.cold,
+            window=None if control is None else control.arm(sequence.control_since_ns),
         )
 
     def stats(self) -> EngineStats:

@@ -35,7 +35,12 @@ def merged(reports: Seq[SpecReport]) -> SpecReport:
         queue_us=max((report.queue_us for report in reports), default=0),
         exact=bool(reports) and all(report.exact for report in reports),
         grammar_cold=reports[0].grammar_cold if reports else None,
+        window=_window({report.window for report in reports}),
     )
+
+
+def _window(windows: set[str | None]) -> str | None:
+    return windows.pop() if len(windows) == 1 else "mixed" if windows else None
 
 
 def usage(

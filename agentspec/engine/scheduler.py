@@ -95,14 +95,18 @@ class Scheduler:
             self.running.remove(sequence)
         self._pool.release(sequence.table)
 
-    def plan(self) -> tuple[list[Slot], list[Sequence]]:
-        """The slots of the next step, and the sequences that were preempted for their pages."""
+    def plan(self, *, drafting: bool = True) -> tuple[list[Slot], list[Sequence]]:
+        """The slots of the next step, and the sequences that were preempted for their pages.
+
+        drafting: whether rows are kept for drafts.
+        """
         self._step += 1
-        slots, preempted = self._secure_pages(self._share_rows())
-        self._limit_drafts(slots)
+        slots, preempted = self._secure_pages(self._share_rows(drafting))
+        if drafting:
+            self._limit_drafts(slots)
         return slots, preempted
 
-    def _share_rows(self) -> list[Slot]:
+    def _share_rows(self, drafting: bool) -> list[Slot]:
         alive = [s for s in self.running if not s.retired]
         decoding = [s for s in alive if not s.prefilling]
         prefilling = [s for s in alive if s.prefilling]
@@ -113,7 +117,7 @@ class Scheduler:
             decoding[first:] + decoding[:first], self._settings.step_tokens - kept_for_prompts
         )
         left = self._settings.step_tokens - sum(slot.rows for slot in slots)
-        wishes = sum(self._settings.max_draft_tokens for s in decoding if s.drafting)
+        wishes = sum(self._settings.max_draft_tokens for s in decoding if s.drafting and drafting)
         return slots + _serve(prefilling, left - min(wishes, left // 2))
 
     def _secure_pages(self, slots: list[Slot]) -> tuple[list[Slot], list[Sequence]]:

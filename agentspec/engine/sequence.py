@@ -31,6 +31,7 @@ class Sequence:
     drafters: those that the request allows, in order of preference; drafting: they are open.
     computed: leading positions whose K/V is valid. It is less than ``len(tokens)`` while running:
         the last token has none before it was a row of a forward pass.
+    control_since_ns: when it came, by the clock of the control windows.
     caught_up_at: token count that ends the prefill phase (prompt, or everything after preemption).
     finish_reason: set when no further token will be committed. With log-probabilities wanted the
         sequence may still need a pass that tells those of its last forced tokens (``draining``).
@@ -53,6 +54,7 @@ class Sequence:
     caught_up_at: int = 0
     cached_tokens: int | None = None
     waiting_since_ns: int = 0
+    control_since_ns: int = 0
     queue_ns: int = 0
     told: int = 0
     finish_reason: str | None = None

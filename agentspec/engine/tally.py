@@ -43,7 +43,13 @@ class Tally:
             self.hist[len(accepted)] += 1
 
     def report(
-        self, *, busy: BusyTime, queue_us: int, exact: bool, grammar_cold: bool | None
+        self,
+        *,
+        busy: BusyTime,
+        queue_us: int,
+        exact: bool,
+        grammar_cold: bool | None,
+        window: str | None,
     ) -> SpecReport:
         return SpecReport(
             sources=dict(self.sources),
@@ -53,4 +59,5 @@ class Tally:
             queue_us=queue_us,
             exact=exact,
             grammar_cold=grammar_cold,
+            window=window,
         )

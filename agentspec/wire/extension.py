@@ -67,6 +67,8 @@ class SpecReport(msgspec.Struct, omit_defaults=True):
         sum(j * hist[j]) == accepted drafted tokens.
     exact: whether this backend's bits are independent of batch, chunking and drafts.
     max_tokens_clamped: the limit that was applied when the caller's did not fit the context.
+    window: the engine's own control windows while the request was there: "on" (it speculated as
+        asked), "off" (it did not, for anybody), "mixed", or None where it has no such windows.
     """
 
     v: int = VERSION
@@ -77,6 +79,7 @@ class SpecReport(msgspec.Struct, omit_defaults=True):
     queue_us: int = 0
     exact: bool = False
     arm: str | None = None
+    window: str | None = None
     max_tokens_clamped: int | None = None
     grammar_cold: bool | None = None
     tool_calls_valid: int = 0

@@ -53,11 +53,13 @@ def served(model_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     folder = tmp_path_factory.mktemp("serve")
     port = _free_port()
+    config = folder / "serve.toml"
+    config.write_text("[engine]\ncontrol_share = 0\n")  # these tests want to see drafts
     log = (folder / "serve.log").open("wb")
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "agentspec", "serve"),
-            *("--port", str(port), "--data-dir", str(folder)),
+            *("--port", str(port), "--data-dir", str(folder), "--config", str(config)),
         ],
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from agentspec.engine.batch import Forward, Span
 from agentspec.engine.constrain import ConstraintViolated
+from agentspec.engine.control import ControlWindows
 from agentspec.engine.core import Engine
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft.base import Drafter, DraftView, Proposal
@@ -340,7 +341,12 @@ FLAT = CostCurve((1, 1024), (1.0, 1.0))
 
 
 def make_engine(
-    runner: ToyRunner, drafters: Seq[Drafter] = (), *, curve: CostCurve = FLAT, **settings
+    runner: ToyRunner,
+    drafters: Seq[Drafter] = (),
+    *,
+    curve: CostCurve = FLAT,
+    control: ControlWindows | None = None,
+    **settings,
 ) -> Engine:
     defaults = {"context_tokens": 200, "max_draft_tokens": 5, "step_tokens": 64}
     return Engine(
@@ -350,4 +356,5 @@ def make_engine(
         settings=EngineSettings(**{**defaults, **settings}),
         token_bytes=TOKEN_BYTES,
         clock=ToyClock(),
+        control=control,
     )

@@ -54,6 +54,7 @@ def _mendable() -> tuple[type[BaseException], ...]:
     found: list[type[BaseException]] = [_Failed, SettingsError, OSError]
     for module, name in (
         ("agentspec.wire.errors", "AgentspecError"),
+        ("agentspec.connect.base", "ConnectError"),
         ("agentspec.engine.model.errors", "ModelError"),
         ("agentspec.supervisor.processes", "ChildRefused"),
         ("sqlalchemy.exc", "SQLAlchemyError"),
@@ -66,6 +67,7 @@ def _mendable() -> tuple[type[BaseException], ...]:
 def build_parser() -> argparse.ArgumentParser:
     """Every command; ``run`` of the parsed arguments carries it out."""
     from agentspec.bench.cli import add_parser as add_bench
+    from agentspec.connect.cli import add_parser as add_connect
 
     parser = argparse.ArgumentParser(prog="agentspec", description=_doc("agentspec"))
     parser.add_argument("--version", action="version", version=f"agentspec {__version__}")
@@ -77,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_gateway(commands)
     _add_model(commands)
     _add_db(commands)
+    add_connect(commands)
     add_bench(commands)
     return parser
 

@@ -24,3 +24,10 @@ def user_cache_dir() -> Path:
 
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "agentspec"
+
+
+def user_dir(variable: str, default: str | Path, home: Path | None = None) -> Path:
+    """The folder that an environment variable names, else ``default`` (below ``home``)."""
+    import os
+
+    return Path(os.environ.get(variable) or (home or Path.home()) / default)

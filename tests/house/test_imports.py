@@ -21,6 +21,7 @@ ARROWS: dict[str, set[str]] = {
     "store": {"wire"},
     "gateway": {"wire", "toolcall", "backends", "routing", "store"},
     "dashboard": {"store"},
+    "connect": set(),
     "agentspec_kernels": set(),
     "settings": set(),
     "resources": set(),

@@ -1,0 +1,1 @@
+"""One file a client or a family of clients; ``agentspec.connect.registry`` knows them all."""

@@ -1,0 +1,44 @@
+"""aider: a configuration file of its own, and the model's limits in the form litellm reads.
+
+Checked with 0.86: edits come as text, no tools are sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentspec.connect.base import Client, ConfigFile, Configuration, Target
+
+SMALL_CONTEXT_TOKENS = 16384
+
+
+def configure(target: Target) -> Configuration:
+    model = f"openai/{target.model}"
+    metadata = target.own / "aider.model.json"
+    config = target.own / "aider.yml"
+    settings: dict[str, Any] = {
+        "model": model,
+        "openai-api-base": target.base_url,
+        "model-metadata-file": str(metadata),
+    }
+    limits: dict[str, Any] = {"litellm_provider": "openai", "mode": "chat"}
+    limits |= {"input_cost_per_token": 0, "output_cost_per_token": 0}
+    limits |= {"max_output_tokens": target.output_tokens, "max_tokens": target.output_tokens}
+    if target.context_tokens:
+        limits["max_input_tokens"] = target.context_tokens
+        if target.context_tokens < SMALL_CONTEXT_TOKENS:
+            settings["map-tokens"] = 0
+    return Configuration(
+        client="aider",
+        command=f"aider --config {config}",
+        files=(
+            ConfigFile(config, "yaml", settings, own=True),
+            ConfigFile(metadata, "json", {model: limits}, own=True),
+        ),
+        env={"OPENAI_API_KEY": target.key},
+    )
+
+
+CLIENT = Client(
+    name="aider", title="aider", surface="chat", configure=configure, tools=False, images=False
+)

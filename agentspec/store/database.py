@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import URL, Engine, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
@@ -53,13 +53,13 @@ def missing_file(url: str) -> Path | None:
     return path if path is not None and not path.exists() else None
 
 
-def insert_new(engine: Engine, table: Table):
-    """An INSERT that leaves a row whose primary key is already there as it is."""
+def insert_new(engine: Engine | Connection, table: Table):
+    """An INSERT that leaves a row that is already there as it is."""
     dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
-    return dialect.insert(table).on_conflict_do_nothing(index_elements=list(table.primary_key))
+    return dialect.insert(table).on_conflict_do_nothing()
 
 
-def upsert(engine: Engine, table: Table):
+def upsert(engine: Engine | Connection, table: Table):
     """An INSERT that overwrites the other columns of a row whose primary key is already there."""
     dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(table)

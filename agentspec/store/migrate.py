@@ -6,14 +6,18 @@ alembic is imported inside the functions: only ``db upgrade|check`` and a first 
 
 from __future__ import annotations
 
+import re
+
 from sqlalchemy import Connection, Engine, inspect, text
 
 from agentspec.resources import data_dir
 
 from .database import connect, connect_reader, missing_file
 from .errors import SchemaMismatch
+from .rebuild import rebuild_if_asked
 from .schema import REVISION, metadata
 
+PARTITION = re.compile(r"(request|request_payload)_(p\d{6,8}|default)")
 _ADVISORY_LOCK = 0x61676E74  # any constant: concurrent upgrades of one PostgreSQL wait for it
 
 
@@ -46,7 +50,8 @@ def check(url: str) -> str:
     try:
         require_current(engine)
         with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"compare_type": True})
+            options = {"compare_type": True, "include_name": _is_ours}
+            context = MigrationContext.configure(connection, opts=options)
             differences = compare_metadata(context, metadata)
     finally:
         engine.dispose()
@@ -54,6 +59,11 @@ def check(url: str) -> str:
         listed = "\n".join(f"  {difference}" for difference in differences)
         raise SchemaMismatch(f"the database differs from revision {REVISION}:\n{listed}")
     return REVISION
+
+
+def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
+    """PostgreSQL lists a table's partitions beside it."""
+    return kind != "table" or name is None or not PARTITION.fullmatch(name)
 
 
 def require_current(engine: Engine) -> None:
@@ -104,5 +114,7 @@ def _run(url: str, direction: str, revision: str) -> None:
                 raise _newer(found)
             config.attributes["connection"] = connection
             getattr(command, direction)(config, revision)
+            if current(connection) == REVISION:
+                rebuild_if_asked(connection)
     finally:
         engine.dispose()

@@ -11,6 +11,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, delete, select
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
+from .cells import add_rows
 from .database import insert_new, upsert
 from .record import RequestRecord
 from .replay import Batch
@@ -55,26 +56,32 @@ def load_offsets(engine: Engine) -> dict[str, int]:
 
 def existing(engine: Engine, ids: list[str]) -> set[str]:
     """Those of ``ids`` that have their row."""
-    found: set[str] = set()
     with engine.connect() as connection:
-        for at in range(0, len(ids), 500):
-            query = select(request.c.id).where(request.c.id.in_(ids[at : at + 500]))
-            found.update(connection.execute(query).scalars())
+        return set(_known(connection, ids))
+
+
+def _known(connection: Connection, ids: list[str]) -> dict[str, str]:
+    """Id -> status of those that have their row."""
+    found: dict[str, str] = {}
+    for at in range(0, len(ids), 500):
+        query = select(request.c.id, request.c.status)
+        rows = connection.execute(query.where(request.c.id.in_(ids[at : at + 500])))
+        found.update({id: status for id, status in rows})  # noqa: C416
     return found
 
 
 def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
-    """Write a batch in one transaction and return how many rows the database refused.
+    """Write a batch, and what it adds to the rollups, in one transaction; returns how many rows the
+    database refused.
 
-    Idempotent: rows that are there already stay as they are. A refused row goes to ``bad_file``
-    instead of holding up the others. Raises what SQLAlchemy raises when the database cannot be
-    written at all; nothing is written then.
+    Idempotent: rows that are there already stay as they are, but for ``lost`` ones whose end is in
+    the batch. A refused row goes to ``bad_file`` instead of holding up the others. Raises what
+    SQLAlchemy raises when the database cannot be written at all; nothing is written then.
     """
     rows = [to_row(record) for record in [*batch.rows, *batch.lost]]
     try:
         with engine.begin() as connection:
-            if rows:
-                connection.execute(insert_new(engine, request), rows)
+            write(connection, rows)
             _save_offsets(engine, connection, batch)
             return 0
     except (SQLAlchemyError, OverflowError, ValueError) as error:
@@ -82,7 +89,7 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
             raise
         log.warning("a row was refused, trying them one by one: %s", reason(error))
     with engine.begin() as connection:
-        refused = [row for row in rows if not _insert_one(engine, connection, row)]
+        refused = [row for row in rows if not _write_one(connection, row)]
         if refused:
             with open(bad_file, "ab") as file:
                 file.writelines(msgspec.json.encode(row) + b"\n" for row in refused)
@@ -90,10 +97,60 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
     return len(refused)
 
 
-def _insert_one(engine: Engine, connection: Connection, row: dict[str, Any]) -> bool:
+def write(connection: Connection, rows: list[dict[str, Any]]) -> int:
+    """Insert those of ``rows`` (see ``to_row``) that are new and add them to the rollups, in the
+    caller's transaction; returns how many were new.
+
+    A row that is ``lost`` gives way to the request's end. Of several with one id the first that is
+    not lost counts.
+    """
+    chosen: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if row["id"] not in chosen or _ends(row, chosen[row["id"]]["status"]):
+            chosen[row["id"]] = row
+    known = _known(connection, list(chosen))
+    late = [id for id, status in known.items() if _ends(chosen[id], status)]
+    gone = _take_out(connection, late)
+    new = [row for id, row in chosen.items() if id not in known or id in gone]
+    new = _insert(connection, new)
+    if new:
+        add_rows(connection, new, list(gone.values()))
+    return len(new)
+
+
+def _ends(row: dict[str, Any], status: str) -> bool:
+    """Whether the row is the end of a request that was ``status`` until now."""
+    return status == "lost" and row["status"] != "lost"
+
+
+def _take_out(connection: Connection, ids: list[str]) -> dict[str, dict[str, Any]]:
+    """Delete these lost rows and return those that were there, by id."""
+    gone: dict[str, dict[str, Any]] = {}
+    for at in range(0, len(ids), 500):
+        some = request.c.id.in_(ids[at : at + 500])
+        for row in connection.execute(select(request).where(some).with_for_update()).mappings():
+            gone[row["id"]] = dict(row)
+        connection.execute(delete(request).where(some))
+    return gone
+
+
+def _insert(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Insert rows and return those that were inserted: on PostgreSQL another writer may just have
+    been quicker."""
+    if not rows:
+        return []
+    statement = insert_new(connection, request)
+    if connection.dialect.name == "sqlite":
+        connection.execute(statement, rows)
+        return rows
+    inserted = set(connection.execute(statement.returning(request.c.id), rows).scalars())
+    return [row for row in rows if row["id"] in inserted]
+
+
+def _write_one(connection: Connection, row: dict[str, Any]) -> bool:
     try:
         with connection.begin_nested():
-            connection.execute(insert_new(engine, request), row)
+            write(connection, [row])
     except (SQLAlchemyError, OverflowError, ValueError) as error:
         if not _about_the_data(error):
             raise

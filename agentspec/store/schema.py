@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0002"
+REVISION = "0003"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -120,7 +120,9 @@ request = Table(
     Index(None, "session_id", "ts_ms"),
     Index(None, "key_id", "ts_ms"),
 )
-"""One row a request, never updated: the fields of ``record.RequestRecord`` in their order."""
+"""One row a request, never updated: the fields of ``record.RequestRecord`` in their order. Only a
+row ``lost`` gives way, to the request's end that turned up later. On PostgreSQL the table is
+partitioned by month of ``ts_ms``, which its primary key there also holds; ``store.partition``."""
 
 journal_offset = Table(
     "journal_offset",
@@ -130,6 +132,33 @@ journal_offset = Table(
     _big("updated_ms"),
 )
 """How far each journal file was drained; committed together with the rows it yielded."""
+
+tool_call = Table(
+    "tool_call",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("idx", Integer, primary_key=True, autoincrement=False),
+    _big("ts_ms"),
+    _text("name"),
+    _bool("valid"),
+    _bool("repaired"),
+    Index(None, "ts_ms"),
+)
+"""One row a call that an answer made, in the answer's order; ``record.CallRecord``."""
+
+request_payload = Table(
+    "request_payload",
+    metadata,
+    Column("request_id", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    _big("ts_ms"),
+    _text("codec"),
+    _int("redacted"),
+    _big("plain_bytes"),
+    Column("body", LargeBinary, nullable=False),
+    Index(None, "ts_ms"),
+)
+"""What was asked and answered, where ``store.payloads`` says so; ``store.payload`` reads it."""
 
 kept_answer = Table(
     "kept_answer",

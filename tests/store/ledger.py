@@ -16,8 +16,7 @@ from sqlalchemy import Engine
 from agentspec.store import migrate
 from agentspec.store.database import connect
 from agentspec.store.record import RequestRecord
-from agentspec.store.rows import to_row
-from agentspec.store.schema import request
+from agentspec.store.rows import to_row, write
 
 EPOCH_MS = 1_800_000_000_000
 """A fixed "now" for rows and queries."""
@@ -93,7 +92,7 @@ def insert(url: str, records: list[RequestRecord]) -> None:
     """Put rows into the ledger without a journal."""
     engine = connect(url)
     with engine.begin() as connection:
-        connection.execute(request.insert(), [to_row(record) for record in records])
+        write(connection, [to_row(record) for record in records])
     engine.dispose()
 
 

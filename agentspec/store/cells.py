@@ -1,0 +1,168 @@
+"""The rollups' cells in the database: rows are added in the transaction that writes them.
+
+Sums are added to by the database. Histograms are read, added to and written back, so two
+transactions must not do so at once: SQLite has one writer, PostgreSQL takes an advisory lock until
+the transaction's end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, delete, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+
+from .database import insert_new, upsert
+from .histogram import Counts, add, pack, unpack
+from .rollup import Cells, HistKey, Row, session_sums
+from .rollup_schema import (
+    CUBES,
+    LEVELS,
+    SESSION_SUMS,
+    SUMS,
+    hist,
+    rollup,
+    rollup_dim,
+    rollup_session,
+)
+
+_ADVISORY_LOCK = 0x61676E75
+_DIMENSIONS = [column.name for column in rollup_dim.columns][2:]
+
+
+def add_rows(connection: Connection, new: Iterable[Row], gone: Sequence[Row] = ()) -> None:
+    """Add rows that were just inserted to every rollup, and take back those that were deleted.
+
+    Inside the caller's transaction, after its last statement on ``request``.
+    """
+    cells = Cells()
+    sessions = _Sessions()
+    for sign, rows in ((1, new), (-1, gone)):
+        for row in rows:
+            cells.take(row, sign)
+            sessions.take(row, sign)
+    if not cells.sums:
+        return
+    lock(connection)
+    _write_dims(connection, cells)
+    for level in LEVELS:
+        part = cells.at(level)
+        _write_sums(connection, rollup[level], part)
+        _write_hists(connection, hist[level], part)
+    sessions.write(connection)
+    if gone:
+        _sweep(connection)
+
+
+def lock(connection: Connection) -> None:
+    """Until the transaction's end nobody else changes a cell (on SQLite nobody can anyhow)."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+
+
+def _write_dims(connection: Connection, cells: Cells) -> None:
+    rows = []
+    for dim, (cube, values) in cells.dims.items():
+        named = dict.fromkeys(_DIMENSIONS, "") | dict(zip(CUBES[cube], values, strict=True))
+        rows.append({"id": dim, "cube": cube, **named})
+    connection.execute(insert_new(connection, rollup_dim), rows)
+
+
+def _write_sums(connection: Connection, table: Table, cells: Cells) -> None:
+    rows = [
+        {"cube": cube, "bucket_ms": bucket_ms, "dim_id": dim, **dict(zip(SUMS, sums, strict=True))}
+        for (cube, bucket_ms, dim), sums in sorted(cells.sums.items())
+    ]
+    if rows:
+        connection.execute(_adding(connection, table, SUMS), rows)
+
+
+def _adding(connection: Connection, table: Table, names: Sequence[str], **others: Any):
+    """An INSERT that adds the named columns to those of a row that is there."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(table)
+    values = {name: table.c[name] + statement.excluded[name] for name in names}
+    values |= {name: make(statement.excluded) for name, make in others.items()}
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
+
+
+def _write_hists(connection: Connection, table: Table, cells: Cells) -> None:
+    rows = []
+    by_place = itertools.groupby(sorted(cells.hists), key=lambda key: key[:3])
+    for (cube, metric, bucket_ms), keys in by_place:
+        wanted: list[HistKey] = list(keys)
+        found = _stored(connection, table, wanted)
+        for key in wanted:
+            counts = found.get(key[3], {})
+            add(counts, cells.hists[key])
+            place = {"cube": cube, "metric": metric, "bucket_ms": bucket_ms, "dim_id": key[3]}
+            rows.append({**place, "counts": pack(counts)})
+    if rows:
+        connection.execute(upsert(connection, table), rows)
+
+
+def _stored(connection: Connection, table: Table, keys: list[HistKey]) -> dict[int, Counts]:
+    """The histograms of cells that share all but their dimension, by that."""
+    cube, metric, bucket_ms, _ = keys[0]
+    c = table.c
+    query = select(c.dim_id, c.counts).where(
+        c.cube == cube, c.metric == metric, c.bucket_ms == bucket_ms
+    )
+    found: dict[int, Counts] = {}
+    for at in range(0, len(keys), 500):
+        dims = [key[3] for key in keys[at : at + 500]]
+        for dim, counts in connection.execute(query.where(c.dim_id.in_(dims))):
+            found[dim] = unpack(counts)
+    return found
+
+
+class _Sessions:
+    """What rows add to their sessions; rows without one add nothing."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * len(SESSION_SUMS))
+        self._about: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def take(self, row: Row, sign: int) -> None:
+        if not row["session_id"]:
+            return
+        key = (row["session_id"], row["key_id"])
+        self._sums[key] = [
+            a + sign * b for a, b in zip(self._sums[key], session_sums(row), strict=True)
+        ]
+        at_ms = row["ts_ms"]
+        about = self._about.setdefault(key, {"first_ms": at_ms, "last_ms": at_ms})
+        about["first_ms"] = min(about["first_ms"], at_ms)
+        about["last_ms"] = max(about["last_ms"], at_ms)
+        about["client"], about["model"] = row["client"], row["model"]
+
+    def write(self, connection: Connection) -> None:
+        rows = [
+            {"session_id": key[0], "key_id": key[1], **self._about[key]}
+            | dict(zip(SESSION_SUMS, self._sums[key], strict=True))
+            for key in sorted(self._sums)
+        ]
+        if not rows:
+            return
+        c = rollup_session.c
+        sqlite3 = connection.dialect.name == "sqlite"
+        least, most = (func.min, func.max) if sqlite3 else (func.least, func.greatest)
+        statement = _adding(
+            connection,
+            rollup_session,
+            SESSION_SUMS,
+            first_ms=lambda new: least(c.first_ms, new.first_ms),
+            last_ms=lambda new: most(c.last_ms, new.last_ms),
+        )
+        connection.execute(statement, rows)
+
+
+def _sweep(connection: Connection) -> None:
+    """Cells that nothing is left in; only taking rows back, which is rare, makes any."""
+    for level in LEVELS:
+        connection.execute(delete(rollup[level]).where(rollup[level].c.requests == 0))
+        connection.execute(delete(hist[level]).where(hist[level].c.counts == "{}"))
+    connection.execute(delete(rollup_session).where(rollup_session.c.requests == 0))

@@ -100,13 +100,18 @@ class PriceSettings(_Section):
     output_usd_per_m: Usd = 0.0
 
 
+VENDOR_KINDS = frozenset({"anthropic", "litellm"})
+"""Kinds of backends that are a vendor's servers, not one's own."""
+
+
 class BackendSettings(_Section):
     """A place where requests can run.
 
-    kind: "engine" (ours), "openai" (any OpenAI-compatible URL), "litellm" (a commercial API).
+    kind: "engine" (ours), "openai" (any OpenAI-compatible URL), "anthropic" (Anthropic's API, or
+        another that speaks Messages), "litellm" (any commercial API).
     """
 
-    kind: Literal["engine", "openai", "litellm"]
+    kind: Literal["engine", "openai", "anthropic", "litellm"]
     url: str | None = None
     api_key_env: str | None = None
     connect_timeout_s: Seconds = 5.0
@@ -184,6 +189,8 @@ def with_defaults(settings: Settings) -> Settings:
             backend.url = _engine_url(settings.engine)
             backend.api_key_env = backend.api_key_env or settings.engine.api_key_env
     for name, backend in settings.backends.items():
+        if backend.kind == "anthropic" and backend.url is None:
+            backend.url = "https://api.anthropic.com"
         if backend.kind == "openai" and not backend.url:
             raise SettingsError(f"backends.{name}.url is required for kind 'openai'")
         if backend.url is not None and not _is_http(backend.url):

@@ -17,11 +17,29 @@ from agentspec.wire.service import ModelCard
 class Native:
     """The client's own request, for servers that offer its protocol themselves.
 
-    path: below the API's base, such as "/completions"; body: its JSON fields as they were sent.
+    path: below the API's base, such as "/completions"; body: its JSON fields as they were sent;
+    headers: those of its headers that belong to the protocol.
     """
 
     path: str
     body: dict[str, msgspec.Raw]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class PassedChunk(ChatChunk):
+    """A chunk beside the event that it was read from, in the client's own protocol.
+
+    last: nothing follows the event.
+    """
+
+    passed: bytes = b""
+    last: bool = False
+
+
+class PassedResponse(ChatResponse):
+    """A whole answer beside its body as the server sent it, in the client's own protocol."""
+
+    passed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +80,7 @@ class Backend(Protocol):
 
     @property
     def kind(self) -> str:
-        """ "engine", "openai" or "litellm"."""
+        """ "engine", "openai", "anthropic" or "litellm"."""
         ...
 
     def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:

@@ -44,7 +44,7 @@ class HttpClient:
     Raises ``SettingsError`` when ``api_key_env`` names a variable that is not set.
     """
 
-    def __init__(self, name: str, settings: BackendSettings):
+    def __init__(self, name: str, settings: BackendSettings, *, key_header: str = "Authorization"):
         assert settings.url, "with_defaults() gives every HTTP backend a URL"
         self.name = name
         self.base = api_base(settings.url)
@@ -53,7 +53,8 @@ class HttpClient:
         key = secret(settings.api_key_env)
         self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if key:
-            self._headers["Authorization"] = f"Bearer {key}"
+            bearer = key_header == "Authorization"
+            self._headers[key_header] = f"Bearer {key}" if bearer else key
         self._session: aiohttp.ClientSession | None = None
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -76,13 +77,18 @@ class HttpClient:
 
     @contextlib.asynccontextmanager
     async def post(
-        self, path: str, body: bytes, *, base: str | None = None
+        self,
+        path: str,
+        body: bytes,
+        *,
+        base: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
         """POST and yield the 200 answer. Left early, the connection is closed, not kept.
 
-        base: the URL before ``path``, where it isn't the API's.
+        base: the URL before ``path``, where it isn't the API's. headers: of this request alone.
         """
-        response = await self._send((base or self.base) + path, body)
+        response = await self._send((base or self.base) + path, body, headers)
         try:
             if response.status != 200:
                 text = await self._read(response, MAX_ERROR_BYTES)
@@ -92,11 +98,13 @@ class HttpClient:
             # A fully read response has already given its connection back to the pool.
             response.close()
 
-    async def _send(self, url: str, body: bytes) -> aiohttp.ClientResponse:
+    async def _send(
+        self, url: str, body: bytes, headers: dict[str, str] | None
+    ) -> aiohttp.ClientResponse:
         session = self._open_session()
         try:
             async with asyncio.timeout(self._settings.first_byte_timeout_s):
-                return await session.post(url, data=body, allow_redirects=False)
+                return await session.post(url, data=body, headers=headers, allow_redirects=False)
         except aiohttp.ConnectionTimeoutError:
             raise UpstreamUnreachable(
                 f"No connection to backend '{self.name}' within "

@@ -57,15 +57,17 @@ def _load() -> Any:
 
 
 class LiteLLMBackend:
-    """One provider account. ``Turn.upstream_model`` is litellm's name, e.g. "anthropic/NAME".
+    """One provider account. ``Turn.upstream_model`` is litellm's name, e.g. "anthropic/NAME";
+    where ``provider`` is given, the name behind it.
 
     Raises ``SettingsError`` when ``api_key_env`` names a variable that is not set.
     """
 
     kind = "litellm"
 
-    def __init__(self, name: str, settings: BackendSettings):
+    def __init__(self, name: str, settings: BackendSettings, *, provider: str = ""):
         self.name = name
+        self._prefix = f"{provider}/" if provider else ""
         self._settings = settings
         self._key = secret(settings.api_key_env)
         self._litellm: Any = None
@@ -105,7 +107,7 @@ class LiteLLMBackend:
                 self._litellm = await asyncio.to_thread(_load)
             async with asyncio.timeout(patience_s):
                 return await self._litellm.acompletion(
-                    model=turn.upstream_model,
+                    model=self._prefix + turn.upstream_model,
                     **_passed(turn),
                     **more,
                     api_key=self._key,

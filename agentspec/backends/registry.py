@@ -25,6 +25,10 @@ def _build_one(name: str, settings: Settings) -> Backend:
         from .openai import OpenAIBackend
 
         return OpenAIBackend(name, chosen)
+    if chosen.kind == "anthropic":
+        from .anthropic import AnthropicBackend
+
+        return AnthropicBackend(name, chosen)
     from .litellm import LiteLLMBackend
 
     return LiteLLMBackend(name, chosen)

@@ -15,7 +15,7 @@ from agentspec.backends.registry import build
 from agentspec.routing.attempts import Attempts
 from agentspec.routing.cooldown import Cooldown
 from agentspec.routing.policy import StaticOrder
-from agentspec.settings import Settings, with_defaults
+from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.wire.access import Guard, guard_for
 from agentspec.wire.chat import encode
@@ -58,7 +58,7 @@ def create_app(
     cooldown = Cooldown(clock.tick_s)
     kept = kept_for(settings, clock)
     ledger = Ledger(Journal(settings.data_path) if journal is None else journal, metrics)
-    vendors = frozenset(n for n, b in settings.backends.items() if b.kind == "litellm")
+    vendors = frozenset(n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS)
     parts = (settings.models, StaticOrder(cooldown), Attempts(used, cooldown), ledger, clock)
     app = FastAPI(
         title="agentspec",

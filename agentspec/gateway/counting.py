@@ -53,6 +53,7 @@ class TokenCounter:
             body=asked.body,
             upstream_model=model.upstream_name or asked.request.model,
             created_s=0,
+            native=asked.native,
         )
         count = await self._count(turn, model)
         told = {} if count is not None else ESTIMATED

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from agentspec.backends.base import Native, PassedChunk, PassedResponse
 from agentspec.gateway.surface import Caller, Started
 from agentspec.wire.canonical import body_of
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, encode
@@ -21,6 +22,9 @@ from agentspec.wire.pieces import Pieces
 from agentspec.wire.sse import named_event
 
 from .reports import report_field
+
+_PROTOCOL_HEADERS = ("anthropic-version", "anthropic-beta")
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class AnthropicErrors:
@@ -45,7 +49,9 @@ class MessagesSurface:
     async def translate(self, body: bytes, caller: Caller) -> MessagesAsked:
         asked = decode_request(body)
         done = translate(asked, strip_billing=caller.self_hosted(asked.model))
-        return MessagesAsked(asked, done, done.request, body_of(done.request, done.extras))
+        headers = {n: caller.headers[n] for n in _PROTOCOL_HEADERS if n in caller.headers}
+        native = Native("/messages", _FIELDS.decode(body), headers)
+        return MessagesAsked(asked, done, done.request, body_of(done.request, done.extras), native)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class MessagesAsked:
     translated: Translated
     request: ChatRequest
     body: dict[str, msgspec.Raw]
-    native: None = None
+    native: Native
 
     def answer(self, started: Started) -> MessagesAnswer:
         writer = MessagesWriter(
@@ -71,8 +77,11 @@ class MessagesAnswer:
         self._writer = writer
         self._pieces = pieces
         self._request = request
+        self._last = b""
 
     async def whole(self, response: ChatResponse) -> bytes:
+        if isinstance(response, PassedResponse):
+            return response.passed
         self._writer.take(self._pieces.whole(response))
         self._writer.finish(
             self._pieces.finish_reason, response.usage, stopped_by=self._pieces.stopped_by
@@ -81,10 +90,15 @@ class MessagesAnswer:
         return encode(body | report_field(self._request, response.agentspec))
 
     def chunk(self, chunk: ChatChunk) -> bytes:
+        if isinstance(chunk, PassedChunk):
+            self._last = chunk.passed if chunk.last else b""
+            return b"" if chunk.last else chunk.passed
         usage = None if chunk.usage is UNSET else chunk.usage
         return self._writer.take(self._pieces.read(chunk), usage)
 
     async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
+        if self._last:
+            return self._last
         events = self._writer.take(self._pieces.end())
         more = report_field(self._request, report)
         return events + self._writer.finish(

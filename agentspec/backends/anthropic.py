@@ -1,0 +1,160 @@
+"""Anthropic's API, or another server that speaks Messages.
+
+A client that speaks Messages gets what the server sends, byte for byte, and the server gets what
+the client sent: cache marks, signed thinking, betas and server tools stay whole. Only the model's
+name and the credential are the gateway's. Requests of other protocols go through litellm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from agentspec.settings import BackendSettings
+from agentspec.wire.chat import ChatChunk, ChatResponse, Choice, ChunkChoice, Delta, encode
+from agentspec.wire.errors import UpstreamFailed
+from agentspec.wire.messages_read import (
+    Event,
+    MessagesReader,
+    ending,
+    message_from,
+    usage_from,
+)
+from agentspec.wire.service import ModelCard
+from agentspec.wire.sse import EventParser
+
+from .base import Native, PassedChunk, PassedResponse, Turn
+from .http import HttpClient
+from .litellm import LiteLLMBackend
+from .verdict import error_from_event
+
+VERSION = "2023-06-01"
+_PATH = "/messages"
+# What may be counted of a request (the rest is refused there).
+_COUNTED = frozenset(
+    ("messages", "system", "tools", "tool_choice", "thinking", "output_config", "mcp_servers")
+)
+_EVENT = msgspec.json.Decoder(Event)
+_FIELDS = msgspec.json.Decoder(dict[str, Any])
+
+
+class AnthropicBackend:
+    """One account. ``Turn.upstream_model`` is the model's plain name.
+
+    Raises ``SettingsError`` when ``api_key_env`` names a variable that is not set.
+    """
+
+    kind = "anthropic"
+
+    def __init__(self, name: str, settings: BackendSettings):
+        self.name = name
+        self._http = HttpClient(name, settings, key_header="x-api-key")
+        self._translated = LiteLLMBackend(name, settings, provider="anthropic")
+
+    async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
+        native = _native(turn)
+        if native is None:
+            async with aclosing(self._translated.chat(turn)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            return
+        reader = MessagesReader()
+        body, headers = _body(native, turn, stream=True), _headers(native)
+        async with (
+            self._http.post(_PATH, body, headers=headers) as response,
+            aclosing(self._http.pieces(response)) as pieces,
+        ):
+            parser = EventParser()
+            async for piece in pieces:
+                for data in parser.feed(piece):
+                    yield self._chunk(reader, data, turn)
+        if not reader.ended:
+            raise UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
+
+    def _chunk(self, reader: MessagesReader, data: bytes, turn: Turn) -> ChatChunk:
+        """One event, passed on as it is, and what it says in a chunk's words."""
+        try:
+            event = _EVENT.decode(data)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise UpstreamFailed(f"The backend's answer could not be read: {error}") from None
+        if event.type == "error":
+            failed = error_from_event(self.name, event.error)
+            failed.own = {"type": "error", "error": event.error}
+            raise failed
+        delta = reader.read(event)
+        chunk = PassedChunk(turn.answer_id, turn.created_s, turn.request.model, [])
+        chunk.passed = b"event: " + event.type.encode() + b"\ndata: " + data + b"\n\n"
+        chunk.last = reader.ended
+        if event.type == "message_delta":
+            choice = ChunkChoice(0, Delta(), reader.finish_reason)
+            if reader.stopped_by is not None:
+                choice.stop_reason = reader.stopped_by
+            chunk.choices = [choice]
+        elif delta is not None:
+            chunk.choices = [ChunkChoice(0, delta)]
+        if event.type in ("message_start", "message_delta"):
+            chunk.usage = reader.usage
+        return chunk
+
+    async def complete(self, turn: Turn) -> ChatResponse:
+        native = _native(turn)
+        if native is None:
+            return await self._translated.complete(turn)
+        body, headers = _body(native, turn, stream=False), _headers(native)
+        async with self._http.post(_PATH, body, headers=headers) as response:
+            raw = await self._http.read(response)
+        try:
+            fields = _FIELDS.decode(raw)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise UpstreamFailed(f"The backend's answer could not be read: {error}") from None
+        reason, stopped_by = ending(fields)
+        choice = Choice(0, message_from(fields), reason)
+        if stopped_by is not None:
+            choice.stop_reason = stopped_by
+        answer = PassedResponse(turn.answer_id, turn.created_s, turn.request.model, [choice])
+        answer.usage = usage_from(fields.get("usage") or {})
+        answer.passed = raw
+        return answer
+
+    async def count_tokens(self, turn: Turn) -> int | None:
+        """Anthropic's own count, for a request that came as Messages."""
+        native = _native(turn)
+        if native is None:
+            return None
+        wanted = {name: raw for name, raw in native.body.items() if name in _COUNTED}
+        body = encode(wanted | {"model": turn.upstream_model})
+        path = f"{_PATH}/count_tokens"
+        async with self._http.post(path, body, headers=_headers(native)) as response:
+            raw = await self._http.read(response)
+        count = _FIELDS.decode(raw).get("input_tokens")
+        return count if isinstance(count, int) else None
+
+    async def models(self) -> list[ModelCard]:
+        return []
+
+    async def health(self) -> bool:
+        """A commercial API counts as healthy: asking it costs money."""
+        return True
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+        await self._translated.aclose()
+
+
+def _native(turn: Turn) -> Native | None:
+    return turn.native if turn.native is not None and turn.native.path == _PATH else None
+
+
+def _headers(native: Native) -> dict[str, str]:
+    return {"anthropic-version": VERSION} | native.headers
+
+
+def _body(native: Native, turn: Turn, *, stream: bool) -> bytes:
+    body = dict(native.body)
+    body.pop("agentspec", None)
+    body["model"] = msgspec.Raw(encode(turn.upstream_model))
+    body["stream"] = msgspec.Raw(b"true" if stream else b"false")
+    return encode(body)

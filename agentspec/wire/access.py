@@ -31,7 +31,7 @@ class Guard:
     """
 
     def __init__(self, key: str | None):
-        self._digest = _digest(key) if key else None
+        self._digest = digest(key) if key else None
         self._key_id = f"key-{self._digest.hex()[:12]}" if self._digest else ""
 
     @property
@@ -45,14 +45,11 @@ class Guard:
         """
         if self._digest is None:
             return ""
-        presented = _presented(headers)
-        if presented is None:
-            raise AuthenticationFailed(
-                "You didn't provide an API key. Send it as 'Authorization: Bearer KEY' or "
-                "'x-api-key: KEY'."
-            )
-        if not hmac.compare_digest(_digest(presented), self._digest):
-            raise AuthenticationFailed("Incorrect API key provided.")
+        presented_key = presented(headers)
+        if presented_key is None:
+            raise no_key()
+        if not hmac.compare_digest(digest(presented_key), self._digest):
+            raise wrong_key()
         return self._key_id
 
 
@@ -72,11 +69,23 @@ def guard_for(listener: ServerSettings | EngineSettings) -> Guard:
     return Guard(key)
 
 
-def _digest(key: str) -> bytes:
+def no_key() -> AuthenticationFailed:
+    return AuthenticationFailed(
+        "You didn't provide an API key. Send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'."
+    )
+
+
+def wrong_key() -> AuthenticationFailed:
+    """Says nothing of the key: an error is logged, shown and passed on."""
+    return AuthenticationFailed("Incorrect API key provided.")
+
+
+def digest(key: str) -> bytes:
+    """SHA-256: all that is kept of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def _presented(headers: Mapping[str, str]) -> str | None:
+def presented(headers: Mapping[str, str]) -> str | None:
     """The credential of a request. Basic (any user, the key as password) is what browsers send."""
     scheme, _, value = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and value.strip():

@@ -10,6 +10,7 @@
     |- PermissionDenied               403
     |- BodyTooLarge                   413
     |- RateLimited                    429
+    |- BudgetExhausted                402  the key's or project's money is used up
     |- Overloaded                     503  this server has no room now
     |- UpstreamFailed                 502  a backend answered with an error of its own or broke off
     |  |- UpstreamUnreachable         502  no connection; nothing was sent to the client yet
@@ -30,7 +31,10 @@ import msgspec
 
 
 class AgentspecError(Exception):
-    """Root of the tree. ``param`` names the offending field, ``code`` is machine-readable."""
+    """Root of the tree. ``param`` names the offending field, ``code`` is machine-readable.
+
+    headers: of the answer that tells it, beside the usual ones.
+    """
 
     type = "api_error"
     code: str | None = None
@@ -40,6 +44,7 @@ class AgentspecError(Exception):
         self.message = message
         self.param = param
         self.code = code if code is not None else type(self).code
+        self.headers: dict[str, str] = {}
 
 
 class InvalidRequest(AgentspecError):
@@ -95,6 +100,11 @@ class BodyTooLarge(InvalidRequest):
 class RateLimited(AgentspecError):
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+
+class BudgetExhausted(AgentspecError):
+    type = "insufficient_quota"
+    code = "insufficient_quota"
 
 
 class Overloaded(AgentspecError):
@@ -167,6 +177,7 @@ _STATUS: dict[type[AgentspecError], int] = {
     AuthenticationFailed: 401,
     PermissionDenied: 403,
     RateLimited: 429,
+    BudgetExhausted: 402,
     Overloaded: 503,
     UpstreamFailed: 502,
     UpstreamTimeout: 504,

@@ -1,0 +1,70 @@
+"""Every key at one moment, as a gateway process holds them in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, inspect, select
+
+from .budgets import Limit
+from .database import missing_file
+from .keys import KeyRecord, key_record, limits_of, project_owner
+from .keys_schema import api_key, key_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A key under one of its hashes. until_ms: when that hash ends (None: with the key).
+
+    limits: the key's own and its project's.
+    """
+
+    key: KeyRecord
+    limits: tuple[Limit, ...]
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """by_hash: keys by the hash of their secret, revoked and expired ones included. epoch: grows
+    with every change."""
+
+    epoch: int
+    by_hash: dict[str, Held]
+
+    @property
+    def any(self) -> bool:
+        """Whether a key was ever made here."""
+        return bool(self.by_hash)
+
+
+NOTHING = Snapshot(-1, {})
+
+
+def newer(engine: Engine, known: Snapshot | None) -> Snapshot:
+    """The keys as they are now; ``known`` itself where nothing has changed since.
+
+    A database that is not there yet, or has no tables yet, has no keys. Raises ``SQLAlchemyError``
+    where it cannot be asked.
+    """
+    if missing_file(engine.url.render_as_string(hide_password=False)) is not None:
+        return NOTHING
+    with engine.connect() as connection:
+        if (known is None or known is NOTHING) and not inspect(connection).has_table("key_epoch"):
+            return NOTHING
+        epoch = connection.execute(select(key_epoch.c.value)).scalar() or 0
+        if known is not None and known.epoch == epoch:
+            return known
+        return Snapshot(epoch, _by_hash(connection))
+
+
+def _by_hash(connection: Connection) -> dict[str, Held]:
+    limits = limits_of(connection)
+    found: dict[str, Held] = {}
+    for row in connection.execute(select(api_key)):
+        key = key_record(row, limits)
+        shared = limits.get(project_owner(key.project), ()) if key.project else ()
+        found[row.hash] = Held(key, (*key.limits, *shared))
+        if row.old_hash is not None:
+            found[row.old_hash] = Held(key, (*key.limits, *shared), row.old_until_ms)
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Usd = Annotated[float, Meta(ge=0)]
+Instant = Annotated[datetime, Meta(tz=True)]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_CONTEXT_TOKENS = 8192
@@ -93,11 +95,38 @@ class EngineSettings(_Section):
 
 
 class PriceSettings(_Section):
-    """Prices of one model, US dollars per million tokens."""
+    """Prices of one model, US dollars per million tokens. One that is missing is not known, and the
+    cost of what it would price neither. Any price here goes before those of the price table."""
 
-    input_usd_per_m: Usd = 0.0
+    input_usd_per_m: Usd | None = None
     cached_usd_per_m: Usd | None = None
-    output_usd_per_m: Usd = 0.0
+    output_usd_per_m: Usd | None = None
+    reasoning_usd_per_m: Usd | None = None
+
+
+class PoolSettings(_Section):
+    """What a self-hosted backend costs by the hour, busy or idle (docs/cost.md).
+
+    gpus, gpu_usd_per_h: rented by the hour; host_usd_per_h: everything beside the GPUs. overhead:
+        factor on it all (network, storage, staff). replicas: engines that work at the same time.
+    capex_usd over amortisation_h, and kw * pue * usd_per_kwh: owned hardware, added to the rest.
+    from_time, until_time: when it was provisioned, where not always.
+    cached_weight: prefill time of a cached token as a share of a fresh one's.
+    """
+
+    gpus: NotNegative = 0
+    gpu_usd_per_h: Usd = 0.0
+    host_usd_per_h: Usd = 0.0
+    capex_usd: Usd = 0.0
+    amortisation_h: Seconds = 26280.0
+    kw: Usd = 0.0
+    pue: Annotated[float, Meta(ge=1.0)] = 1.0
+    usd_per_kwh: Usd = 0.0
+    overhead: Annotated[float, Meta(ge=1.0)] = 1.0
+    replicas: Positive = 1
+    from_time: Instant | None = None
+    until_time: Instant | None = None
+    cached_weight: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
 VENDOR_KINDS = frozenset({"anthropic", "litellm"})
@@ -109,6 +138,7 @@ class BackendSettings(_Section):
 
     kind: "engine" (ours), "openai" (any OpenAI-compatible URL), "anthropic" (Anthropic's API, or
         another that speaks Messages), "litellm" (any commercial API).
+    pool: what a self-hosted one costs by the hour.
     """
 
     kind: Literal["engine", "openai", "anthropic", "litellm"]
@@ -117,7 +147,7 @@ class BackendSettings(_Section):
     connect_timeout_s: Seconds = 5.0
     first_byte_timeout_s: Seconds = 600.0
     idle_timeout_s: Seconds = 120.0
-    host_usd_per_h: Usd = 0.0
+    pool: PoolSettings | None = None
 
 
 class ModelSettings(_Section):

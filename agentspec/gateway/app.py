@@ -17,6 +17,7 @@ from agentspec.routing.cooldown import Cooldown
 from agentspec.routing.policy import StaticOrder
 from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
 from agentspec.store.journal import Journal
+from agentspec.store.pricer import Pricer
 from agentspec.wire.access import Guard, guard_for
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, openai_body
@@ -57,7 +58,8 @@ def create_app(
     metrics = Metrics(frozenset(settings.models), metrics_dir)
     cooldown = Cooldown(clock.tick_s)
     kept = kept_for(settings, clock)
-    ledger = Ledger(Journal(settings.data_path) if journal is None else journal, metrics)
+    pricer = Pricer(settings)
+    ledger = Ledger(Journal(settings.data_path) if journal is None else journal, metrics, pricer)
     vendors = frozenset(n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS)
     parts = (settings.models, StaticOrder(cooldown), Attempts(used, cooldown), ledger, clock)
     app = FastAPI(
@@ -65,7 +67,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        lifespan=_closing(used, kept),
+        lifespan=_closing(used, kept, pricer),
     )
     for path, answering, errors in served(
         TurnService(*parts, vendors=vendors),
@@ -94,11 +96,12 @@ def create_app(
 
 
 def _closing(
-    backends: Mapping[str, Backend], kept: Kept
+    backends: Mapping[str, Backend], kept: Kept, pricer: Pricer
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
+        with pricer.reading():
+            yield
         for backend in backends.values():
             await backend.aclose()
         kept.close()

@@ -27,8 +27,15 @@ class Ledger:
     """Records requests in the journal and in the metrics. A journal that fails is counted and
     logged; the answer goes out all the same."""
 
-    def __init__(self, journal: JournalLike, metrics: Metrics):
+    def __init__(
+        self,
+        journal: JournalLike,
+        metrics: Metrics,
+        pricer: Callable[[RequestRecord], None],
+    ):
+        """pricer: fills in a finished record's cost."""
         self._journal = journal
+        self._price = pricer
         self._metrics = metrics
 
     def open(self, record: OpenRecord) -> None:
@@ -42,6 +49,7 @@ class Ledger:
 
     def refuse(self, record: RequestRecord) -> None:
         """Record a request that was never opened: it was refused at once."""
+        self._price(record)
         self._metrics.observe(record)
         self._write(lambda: self._journal.close(record), record.id)
 

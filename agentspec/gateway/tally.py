@@ -10,8 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from agentspec.routing.decision import Decision
-from agentspec.settings import ModelSettings, PriceSettings
-from agentspec.store.cost import FORMULA, cost
+from agentspec.settings import ModelSettings
 from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
 from agentspec.wire.errors import AgentspecError
@@ -44,11 +43,10 @@ class Tally:
         self.decision: Decision | None = None
         self._request: ChatRequest | None = None
         self._upstream_model = ""
-        self._price = PriceSettings()
 
     def take_request(self, request: ChatRequest, model: ModelSettings) -> None:
         """The request was understood, and will run on ``model``."""
-        self._request, self._price = request, model.price
+        self._request = request
         self._upstream_model = model.upstream_name or request.model
         self.workload = workload_of(request)
 
@@ -119,7 +117,6 @@ class Tally:
         record.gateway_ms = max(0.0, e2e_s - self._idle_s) * 1000
         record.workload = self.workload
         record.finish_reason = self._finish_reason
-        record.cost_formula = FORMULA
         self._add_request(record)
         self._add_decision(record)
         self._add_usage(record)
@@ -162,20 +159,12 @@ class Tally:
             record.token_source = "estimated"
         else:
             record.token_source = "none"
-        price = cost(
-            self._price,
-            in_tok=record.in_tok,
-            cached_tok=record.cached_tok,
-            out_tok=record.out_tok,
-        )
-        record.cost_nusd, record.cost_fresh_nusd = price.total_nusd, price.fresh_nusd
-        record.cost_cached_nusd, record.cost_out_nusd = price.cached_nusd, price.out_nusd
 
     def _add_report(self, record: RequestRecord) -> None:
         report = self.report
         if report is None:
             return
-        record.spec_arm = report.arm
+        record.spec_arm, record.spec_window = report.arm, report.window
         record.spec_steps, record.spec_hist = report.steps, report.hist
         record.spec_drafted, record.spec_accepted = report.totals()
         record.spec_sources = {

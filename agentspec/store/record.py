@@ -34,6 +34,10 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     token_source: "engine" (reported by the backend), "estimated", or "none".
     in_tok = fresh + cached; spec_* leave grammar-forced tokens out (they are forced_tok).
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
+    cost_*: None: unknown; by what it was computed tell ``cost_formula`` (0: by nothing; the others
+        in ``store.cost``) and ``price_version_id``.
+    spec_window: "on", "off" (the whole engine did without speculation all the while), "mixed" (for
+        a part of it), or None (no such windows, docs/cost.md). spec_arm: a label of the caller's.
     decision: JSON {policy, chosen, candidates, reason, propensity, attempts}; propensity is that
         of the backend tried first, reason tells how it came to ``chosen``.
     """
@@ -91,9 +95,11 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     tool_calls: int = 0
     tool_calls_valid: int = 0
     tool_calls_dropped: int = 0
-    cost_nusd: int = 0
-    cost_fresh_nusd: int = 0
-    cost_cached_nusd: int = 0
-    cost_out_nusd: int = 0
-    cost_formula: int = 1
+    cost_nusd: int | None = None
+    cost_fresh_nusd: int | None = None
+    cost_cached_nusd: int | None = None
+    cost_out_nusd: int | None = None
+    cost_formula: int = 0
     decision: dict[str, object] = {}
+    price_version_id: int | None = None
+    spec_window: str | None = None

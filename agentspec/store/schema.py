@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0003"
+REVISION = "0004"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -110,12 +110,14 @@ request = Table(
     _int("tool_calls"),
     _int("tool_calls_valid"),
     _int("tool_calls_dropped"),
-    _big("cost_nusd"),
-    _big("cost_fresh_nusd"),
-    _big("cost_cached_nusd"),
-    _big("cost_out_nusd"),
+    _big("cost_nusd", null=True),
+    _big("cost_fresh_nusd", null=True),
+    _big("cost_cached_nusd", null=True),
+    _big("cost_out_nusd", null=True),
     _int("cost_formula"),
     _text("decision"),
+    _int("price_version_id", null=True),
+    _text("spec_window", null=True),
     Index(None, "ts_ms"),
     Index(None, "session_id", "ts_ms"),
     Index(None, "key_id", "ts_ms"),

@@ -111,7 +111,7 @@ async def test_prices_reach_the_row(start, up):
     row = gateway.journal.row
     # 4 fresh, 8 cached, 5 out
     assert (row.cost_fresh_nusd, row.cost_cached_nusd, row.cost_out_nusd) == (12_000, 2_400, 75_000)
-    assert row.cost_nusd == 89_400 and row.cost_formula == 1
+    assert row.cost_nusd == 89_400 and row.cost_formula == 2
 
 
 async def test_mounted_pages_are_behind_the_key(monkeypatch, tmp_path):

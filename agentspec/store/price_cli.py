@@ -1,0 +1,208 @@
+"""``agentspec prices``: see, import and enter the prices of commercial models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from .cost import Price
+    from .prices import Dated
+
+KINDS = ("input", "cached", "cache_write", "output", "reasoning")
+_COLUMNS = ("in", "cached", "cache_write", "out", "reason")
+
+
+class PriceMap(Protocol):
+    """A map of many prices: see ``backends.litellm_prices``."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def usd_per_token(self) -> Mapping[str, Mapping[int, Mapping[str, Decimal]]]: ...
+
+
+def add_parser(
+    commands: argparse._SubParsersAction,
+    settings: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[str], Callable[[argparse.Namespace], int]],
+) -> None:
+    """The commands. settings: adds the options of every command; run: who carries one out."""
+    kinds = commands.add_parser("prices", help="prices of commercial models").add_subparsers(
+        dest="what", required=True
+    )
+    listed = kinds.add_parser("list", help="the price versions, or the prices of one")
+    listed.add_argument("version", nargs="?", type=int, help="the number of a version")
+    imported = kinds.add_parser("import", help="enter litellm's price map and the published prices")
+    imported.add_argument(
+        "--valid-from", type=instant, metavar="DATE", help="of litellm's map; default: now"
+    )
+    entered = kinds.add_parser("set", help="enter a model's prices, USD per million tokens")
+    entered.add_argument("model")
+    for kind in KINDS:
+        entered.add_argument(f"--{kind.replace('_', '-')}", type=usd, metavar="USD")
+    entered.add_argument("--source", default="by hand", help="where the price comes from")
+    entered.add_argument("--valid-from", type=instant, metavar="DATE", help="default: now")
+    shown = kinds.add_parser("show", help="every price of a model, the one that holds last")
+    shown.add_argument("model")
+    for name, parser in (
+        ("list", listed),
+        ("import", imported),
+        ("set", entered),
+        ("show", shown),
+    ):
+        settings(parser)
+        if name in ("list", "show"):
+            parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.set_defaults(run=run(name))
+
+
+def usd(text: str) -> Decimal:
+    """A price. Raises ``ArgumentTypeError`` for what is none."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("NaN")
+    if not value.is_finite() or not 0 <= value <= 10**6:
+        raise argparse.ArgumentTypeError(f"'{text}' is no price in USD per million tokens")
+    return value
+
+
+def instant(text: str) -> int:
+    """Milliseconds UTC of a date or a time, UTC where it names no other zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no date like 2026-07-01") from None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def run_list(url: str, args: argparse.Namespace) -> list[str]:
+    """The lines that show the versions, or one's prices."""
+    from .connection import reading
+    from .prices import dated, versions
+
+    with reading(url) as connection:
+        if args.version is not None:
+            return _shown(dated(connection, version_id=args.version), args.json)
+        found = versions(connection)
+    if args.json:
+        return [json.dumps([_plain(version) for version in found])]
+    return [
+        f"{v.id:>4}  valid from {date(v.valid_from_ms)}  {v.models:>5} models  {v.source}"
+        for v in found
+    ] or ["no prices yet; 'agentspec prices import' enters some"]
+
+
+def run_import(url: str, args: argparse.Namespace, read_map: Callable[[], PriceMap]) -> list[str]:
+    """Enter the published prices and litellm's; what is there already stays as it is."""
+    from . import published
+    from .connection import writing
+    from .prices import add_version
+
+    found = read_map()
+    valid_from_ms = time.time_ns() // 1_000_000 if args.valid_from is None else args.valid_from
+    lines = []
+    with writing(url) as connection:
+        for source, valid, prices in (
+            (published.SOURCE, published.VALID_FROM_MS, published.prices()),
+            (f"litellm {found.version}", valid_from_ms, of_map(found)),
+        ):
+            if args.valid_from is None and _entered(connection, source):
+                number = None
+            else:
+                number = add_version(connection, source, valid, prices)
+            told = "was there already" if number is None else f"is version {number}"
+            lines.append(f"{source} {told}: {len(prices)} models")
+    return lines
+
+
+def run_set(url: str, args: argparse.Namespace) -> list[str]:
+    """Enter one model's prices as a version of their own."""
+    from .connection import writing
+    from .cost import Price, nusd_per_m
+    from .prices import PriceError, add_version
+
+    given = {c: nusd_per_m(getattr(args, k)) for k, c in zip(KINDS, _COLUMNS, strict=True)}
+    if all(value is None for value in given.values()):
+        raise PriceError("give at least one price, like --input 3 --cached 0.3 --output 15")
+    price = Price(**{f"{column}_nusd_per_m": value for column, value in given.items()})
+    valid_from_ms = time.time_ns() // 1_000_000 if args.valid_from is None else args.valid_from
+    with writing(url) as connection:
+        source = f"{args.source}: {args.model}"
+        number = add_version(connection, source, valid_from_ms, {args.model: [price]})
+    if number is None:
+        raise PriceError(
+            f"{args.model} has a price from '{args.source}' valid from {date(valid_from_ms)}, "
+            "which stays as it is: give another --valid-from or --source"
+        )
+    return [f"version {number}: {args.model} from {date(valid_from_ms)}"]
+
+
+def run_show(url: str, args: argparse.Namespace) -> list[str]:
+    """The lines that show every price of a model."""
+    from .book import names
+    from .connection import reading
+    from .prices import PriceError, dated
+
+    with reading(url) as connection:
+        found = dated(connection, models=names(args.model))
+    if not found:
+        raise PriceError(f"no price of '{args.model}' is known")
+    return _shown(found, args.json)
+
+
+def of_map(found: PriceMap) -> dict[str, list[Price]]:
+    """The prices of a map, as they are kept: whole nano-USD per million tokens."""
+    from .cost import Price, nusd_per_m
+
+    def tier(above: int, kinds: Mapping[str, Decimal]) -> Price:
+        kept = {k: nusd_per_m(per_token * 10**6) for k, per_token in kinds.items()}
+        fresh, cached, cache_write, out, reason = map(kept.get, KINDS)
+        return Price(fresh, cached, cache_write, out, reason, above)
+
+    return {
+        model: [tier(above, kinds) for above, kinds in tiers.items()]
+        for model, tiers in found.usd_per_token.items()
+    }
+
+
+def date(ts_ms: int) -> str:
+    """2026-07-01, with the time where it is not midnight."""
+    at = datetime.fromtimestamp(ts_ms / 1000, UTC)
+    return f"{at:%Y-%m-%d}" if ts_ms % 86_400_000 == 0 else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _entered(connection: Connection, source: str) -> bool:
+    from .prices import versions
+
+    return any(version.source == source for version in versions(connection))
+
+
+def _plain(value: Any) -> dict[str, object]:
+    return asdict(value)
+
+
+def _shown(found: list[Dated], as_json: bool) -> list[str]:
+    if as_json:
+        return [json.dumps([_plain(one) for one in found])]
+    heads = ("input", "cached", "cache write", "output", "reasoning")
+    lines = ["".join(f"{head:>12}" for head in heads) + "  USD per million tokens"]
+    for one in found:
+        values = [getattr(one.price, f"{column}_nusd_per_m") for column in _COLUMNS]
+        cells = "".join(f"{usd_text(value):>12}" for value in values)
+        tier = f" above {one.price.above_tok:,} tokens in" if one.price.above_tok else ""
+        lines.append(f"{cells}  {one.model}{tier}, {one.source}, from {date(one.valid_from_ms)}")
+    return lines
+
+
+def usd_text(nusd: int | None) -> str:
+    return "unknown" if nusd is None else f"{Decimal(nusd).scaleb(-9).normalize():f}"

@@ -1,0 +1,144 @@
+"""What a finished request cost, frozen into its record: no database is asked while it waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from agentspec.settings import VENDOR_KINDS, Settings
+
+from .book import PriceBook, names
+from .cost import (
+    BY_BUSY_TIME,
+    BY_SETTINGS,
+    BY_VERSION,
+    FREE,
+    UNKNOWN,
+    Cost,
+    Price,
+    cost,
+    from_settings,
+)
+from .database import connect_reader
+from .errors import StoreError
+from .migrate import require_current
+from .money import half_even
+from .pool import busy_nusd_per_us
+from .prices import dated, last_version
+from .record import RequestRecord
+
+log = logging.getLogger(__name__)
+
+REFRESH_S = 60.0
+_FIRST_READ_S = 5.0
+
+
+class Pricer:
+    """Prices records: by their model's settings; at a self-hosted backend with a pool by the
+    engine's busy time; at a commercial one by the price table. Else the cost stays unknown.
+    """
+
+    def __init__(self, settings: Settings):
+        self._url = settings.database_url
+        self._listed = {name: from_settings(m.price) for name, m in settings.models.items()}
+        self._rates = {
+            name: busy_nusd_per_us(backend.pool)
+            for name, backend in settings.backends.items()
+            if backend.pool is not None
+        }
+        self._vendors = {n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS}
+        self._wanted = {
+            wanted
+            for name, model in settings.models.items()
+            if self._listed[name] is None and self._vendors.intersection(model.backends)
+            for wanted in names(model.upstream_name or name)
+        }
+        self._read_version = -1
+        self.book = PriceBook()
+
+    def __call__(self, record: RequestRecord) -> None:
+        """Fill in the record's cost, and by what it was computed."""
+        found = self._cost(record)
+        record.cost_fresh_nusd, record.cost_cached_nusd = found.fresh_nusd, found.cached_nusd
+        record.cost_out_nusd, record.cost_nusd = found.out_nusd, found.total_nusd
+
+    def _cost(self, record: RequestRecord) -> Cost:
+        if not record.backend:
+            return FREE  # it ran nowhere
+        listed = self._listed.get(record.model)
+        if listed is not None:
+            record.cost_formula = BY_SETTINGS
+            return of_record(listed, record)
+        if record.backend in self._vendors:
+            found = self.book.at(record.upstream_model, record.ts_ms, record.in_tok)
+            if found is not None:
+                record.cost_formula = BY_VERSION
+                record.price_version_id, price = found
+                return of_record(price, record)
+        elif record.backend in self._rates:
+            return self._busy(record)
+        return UNKNOWN
+
+    def _busy(self, record: RequestRecord) -> Cost:
+        """Its busy time at the pool's price; idle time is the pool's, and in the report."""
+        generating = record.busy_decode_us + record.busy_draft_us + record.busy_grammar_us
+        if record.out_tok and not record.busy_prefill_us + generating:
+            return UNKNOWN  # a backend that does not tell
+        record.cost_formula = BY_BUSY_TIME
+        rate = self._rates[record.backend]
+        return Cost(half_even(record.busy_prefill_us * rate), 0, half_even(generating * rate))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Keep the book as the price table is, from a thread of its own; waits for the first
+        reading, within reason. Nothing is read where no model needs it."""
+        if not self._wanted:
+            yield
+            return
+        done, stop = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._follow, args=(done, stop), name="prices")
+        thread.daemon = True
+        thread.start()
+        done.wait(_FIRST_READ_S)
+        try:
+            yield
+        finally:
+            stop.set()
+
+    def _follow(self, done: threading.Event, stop: threading.Event) -> None:
+        engine = connect_reader(self._url)
+        try:
+            while not stop.is_set():
+                self.refresh(engine)
+                done.set()
+                stop.wait(REFRESH_S)
+        finally:
+            engine.dispose()
+
+    def refresh(self, engine: Engine) -> None:
+        """Read the book again if a version was entered. Logs what the database cannot do."""
+        try:
+            require_current(engine)
+            with engine.connect() as connection:
+                newest = last_version(connection)
+                if newest != self._read_version:
+                    self.book = PriceBook(dated(connection, models=self._wanted))
+                    self._read_version = newest
+        except (SQLAlchemyError, StoreError) as error:
+            log.warning("prices cannot be read: %s", error)
+
+
+def of_record(price: Price, record: RequestRecord) -> Cost:
+    """The cost of a request at any price, whatever was frozen in it."""
+    return cost(
+        price,
+        in_tok=record.in_tok,
+        cached_tok=record.cached_tok,
+        out_tok=record.out_tok,
+        reason_tok=record.reason_tok,
+    )

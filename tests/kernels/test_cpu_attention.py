@@ -70,7 +70,9 @@ def test_attention_over_pages(pools, isa, dim, cached, rows):
     k = bf16(rotate(parts[:, HEADS : HEADS + KV_HEADS], cos[:size], sin[:size]))
     v = bf16(parts[:, HEADS + KV_HEADS :])
     # K is rounded to bf16 after a float32 rotation: a value near a tie may round the other way.
-    np.testing.assert_allclose(out[:rows], attention(q, k, v), atol=4e-3)
+    # The bf16 instruction takes queries and weights in bf16 too.
+    atol = 8e-3 if isa == "avx512bf16" else 4e-3
+    np.testing.assert_allclose(out[:rows], attention(q, k, v), atol=atol)
 
 
 @pytest.mark.parametrize("isa", ISAS)

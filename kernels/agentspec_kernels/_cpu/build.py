@@ -28,16 +28,20 @@ SOURCES = (
     "silu_mul/cpu.h",
 )
 COMMON = ["-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=off", "-w"]
+_AVX512 = [
+    *("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
+    *("-mavx2", "-mfma", "-mf16c"),
+]
 ISA_FLAGS = {
-    "avx512vnni": [
-        *("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"),
-        *("-mavx2", "-mfma", "-mf16c"),
-    ],
+    "avx512bf16": [*_AVX512, "-mavx512bf16"],
+    "avx512vnni": _AVX512,
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "portable": [],
 }
+_NEEDS_AVX512 = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"}
 _NEEDS = {
-    "avx512vnni": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
+    "avx512bf16": _NEEDS_AVX512 | {"avx512_bf16"},
+    "avx512vnni": _NEEDS_AVX512,
     "avx2": {"avx2", "fma", "f16c"},
     "portable": set(),
 }

@@ -49,7 +49,7 @@ struct Batch {
 
 struct Model {
   int32_t heads, kv_heads, dim, num_pages;
-  uint16_t *k, *v;        // [layers][P][Hkv][D][16] and [layers][P][Hkv][16][D]
+  uint16_t *k, *v;        // [layers][P][Hkv][D/2][16][2] and [layers][P][Hkv][8][D][2]
   Quantized x;            // shared buffer for quantised activations
 };
 
@@ -63,7 +63,9 @@ struct Runner {
 
 int agentspec_version() { return 1; }
 const char* agentspec_isa() {
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512BF16__)
+  return "avx512bf16";
+#elif defined(__AVX512VNNI__)
   return "avx512vnni";
 #elif defined(__AVX2__)
   return "avx2";
@@ -104,62 +106,87 @@ int64_t partial_slots(const Span& s, int heads) {
   return (int64_t)s.rows * heads * ((s.start + s.rows + kChunk - 1) / kChunk);
 }
 
+// Up to kQueries queries of one kv head, and where their results go.
 struct Tile {
-  const float* q[kQueries];
+  alignas(64) Weight q[kQueries][kMaxHead];
   int last[kQueries];
   Partial* out[kQueries];
   int count = 0;
 };
+
+// The queries [first, first + count) of a span's (row, query head of `head`) pairs, row by row.
+void fill(Tile& tile, const Run& run, const Op& op, const Span& s, int head, int first, int count) {
+  const Model& m = *run.model;
+  int group = m.heads / m.kv_heads, width = (m.heads + 2 * m.kv_heads) * m.dim;
+  tile.count = count;
+  for (int i = 0; i < count; i++) {
+    int row = (first + i) / group, h = head * group + (first + i) % group;
+    const float* q = (const float*)op.a + (int64_t)(s.row + row) * width + h * m.dim;
+    for (int d = 0; d < m.dim; d += kLanes) store_weights(tile.q[i] + d, load(q + d));
+    tile.last[i] = s.start + row;
+  }
+}
+
+void attend_tile(const Tile& tile, const Cache& cache, int head, const int32_t* pages, int begin) {
+  attend_queries(cache, head, pages, begin, tile.count, tile.q, tile.last, tile.out);
+}
+
+// Tiles of nearly equal size: a last one of few queries would read all keys for them.
+int tile_size(int queries) {
+  int tiles = (queries + kQueries - 1) / kQueries;
+  return (queries + tiles - 1) / tiles;
+}
 
 void attend_decode(const Run& run, const Op& op, const Cache& cache, const Span& s, int64_t task,
                    Partial* partial) {
   const Model& m = *run.model;
   int group = m.heads / m.kv_heads, chunks = (s.start + s.rows + kChunk - 1) / kChunk;
   int head = task / chunks, chunk = task % chunks;
-  const int32_t* pages = run.batch->pages + s.pages;
-  const float* qkv = (const float*)op.a;
-  int width = (m.heads + 2 * m.kv_heads) * m.dim;
+  int queries = s.rows * group, size = tile_size(queries);
   Tile tile;
-  for (int pair = 0; pair < s.rows * group; pair++) {
-    int row = pair / group, h = head * group + pair % group;
-    tile.q[tile.count] = qkv + (int64_t)(s.row + row) * width + h * m.dim;
-    tile.last[tile.count] = s.start + row;
-    tile.out[tile.count] = partial + ((int64_t)(row * m.heads + h)) * chunks + chunk;
-    if (++tile.count == kQueries || pair + 1 == s.rows * group) {
-      attend_queries(cache, head, pages, chunk * kChunk, tile.count, tile.q, tile.last, tile.out);
-      tile.count = 0;
+  for (int first = 0; first < queries; first += size) {
+    fill(tile, run, op, s, head, first, queries - first < size ? queries - first : size);
+    for (int i = 0; i < tile.count; i++) {
+      int row = (first + i) / group, h = head * group + (first + i) % group;
+      tile.out[i] = partial + ((int64_t)(row * m.heads + h)) * chunks + chunk;
     }
+    attend_tile(tile, cache, head, run.batch->pages + s.pages, chunk * kChunk);
   }
 }
 
+// Chunk by chunk, so that a chunk's keys and values stay in the cache for all tiles of the block.
 void attend_prefill(const Run& run, const Op& op, const Cache& cache, const Span& s, int64_t task) {
+  constexpr int kTiles = 16;
   const Model& m = *run.model;
-  int group = m.heads / m.kv_heads;
-  int blocks = (s.rows + kBlock - 1) / kBlock;
+  int group = m.heads / m.kv_heads, blocks = (s.rows + kBlock - 1) / kBlock;
   int head = task / blocks, first = (task % blocks) * kBlock;
   int rows = s.rows - first < kBlock ? s.rows - first : kBlock;
-  const int32_t* pages = run.batch->pages + s.pages;
-  const float* qkv = (const float*)op.a;
-  int width = (m.heads + 2 * m.kv_heads) * m.dim;
-  Partial state[kQueries], chunk[kQueries];
-  for (int pair = 0; pair < rows * group; pair += kQueries) {
-    Tile tile;
-    for (int i = pair; i < rows * group && tile.count < kQueries; i++, tile.count++) {
-      int row = first + i / group, h = head * group + i % group;
-      tile.q[tile.count] = qkv + (int64_t)(s.row + row) * width + h * m.dim;
-      tile.last[tile.count] = s.start + row;
-      tile.out[tile.count] = &chunk[tile.count];
-      state[tile.count].m = -INFINITY;
+  thread_local Tile tiles[kTiles];
+  thread_local Partial state[kTiles][kQueries];
+  Partial chunk[kQueries];
+  for (int pair = 0; pair < rows * group; pair += kTiles * kQueries) {
+    int left = rows * group - pair, count = 0;
+    if (left > kTiles * kQueries) left = kTiles * kQueries;
+    for (int at = 0, size = tile_size(left); at < left; at += size, count++) {
+      fill(tiles[count], run, op, s, head, first * group + pair + at, left - at < size ? left - at : size);
+      for (int i = 0; i < tiles[count].count; i++) {
+        tiles[count].out[i] = &chunk[i];
+        state[count][i].m = -INFINITY;
+      }
     }
-    int end = tile.last[tile.count - 1] + 1;
-    for (int begin = 0; begin < end; begin += kChunk) {
-      attend_queries(cache, head, pages, begin, tile.count, tile.q, tile.last, tile.out);
-      for (int i = 0; i < tile.count; i++) merge(state[i], chunk[i], m.dim);
-    }
-    for (int i = 0; i < tile.count; i++) {
-      int row = first + (pair + i) / group, h = head * group + (pair + i) % group;
-      finish(state[i], m.dim, (float*)op.out + ((int64_t)(s.row + row) * m.heads + h) * m.dim);
-    }
+    int end = tiles[count - 1].last[tiles[count - 1].count - 1] + 1;
+    for (int begin = 0; begin < end; begin += kChunk)
+      for (int t = 0; t < count; t++) {
+        if (begin > tiles[t].last[tiles[t].count - 1]) continue;
+        attend_tile(tiles[t], cache, head, run.batch->pages + s.pages, begin);
+        for (int i = 0; i < tiles[t].count; i++) merge(state[t][i], chunk[i], m.dim);
+      }
+    int index = first * group + pair;
+    for (int t = 0; t < count; t++)
+      for (int i = 0; i < tiles[t].count; i++, index++) {
+        int row = index / group, h = head * group + index % group;
+        finish(state[t][i], m.dim, (float*)op.out + ((int64_t)(s.row + row) * m.heads + h) * m.dim);
+      }
   }
 }
 
@@ -211,62 +238,85 @@ void attend(Pool& pool, const Run& run, const Op& op) {
     }
 }
 
-void rope_write(const Run& run, const Op& op, int row) {
+// One row's kv head with its query heads: rotated in place; q scaled; k and v to the cache.
+void rope_write(const Run& run, const Op& op, int row, int head) {
   const Model& m = *run.model;
   const Batch& b = *run.batch;
   const Span* s = b.span;
   while (row >= s->row + s->rows) s++;
-  int position = s->start + row - s->row, half = m.dim / 2;
+  int position = s->start + row - s->row, half = m.dim / 2, group = m.heads / m.kv_heads;
   const float *cos = (const float*)op.b + (int64_t)position * half,
               *sin = (const float*)op.c + (int64_t)position * half;
   float* qkv = (float*)op.a + (int64_t)row * (m.heads + 2 * m.kv_heads) * m.dim;
-  float scale = 1.f / std::sqrt((float)m.dim);
+  float *q = qkv + head * group * m.dim, *k = qkv + (m.heads + head) * m.dim;
   int64_t page_floats = (int64_t)m.kv_heads * m.dim * kPage;
   Cache cache{m.k + op.layer * m.num_pages * page_floats, m.v + op.layer * m.num_pages * page_floats,
               m.kv_heads, m.dim};
-  for (int h = 0; h < m.heads + m.kv_heads; h++) rope_head(qkv + h * m.dim, cos, sin, m.dim, qkv + h * m.dim);
-  for (int i = 0; i < m.heads * m.dim; i += kLanes) store(qkv + i, mul(load(qkv + i), set1(scale)));
-  int page = b.pages[s->pages + position / kPage];
-  for (int h = 0; h < m.kv_heads; h++)
-    write_kv(cache, page, position % kPage, h, qkv + (m.heads + h) * m.dim,
-             qkv + (m.heads + m.kv_heads + h) * m.dim);
+  for (int h = 0; h < group; h++) rope_head(q + h * m.dim, cos, sin, m.dim, q + h * m.dim);
+  rope_head(k, cos, sin, m.dim, k);
+  Vec scale = set1(kLog2E / std::sqrt((float)m.dim));
+  for (int i = 0; i < group * m.dim; i += kLanes) store(q + i, mul(load(q + i), scale));
+  write_kv(cache, b.pages[s->pages + position / kPage], position % kPage, head, k,
+           qkv + (m.heads + m.kv_heads + head) * m.dim);
 }
 
-void row_op(const Run& run, const Op& op, int row) {
-  const Model& m = *run.model;
-  alignas(64) thread_local float buffer[16384];
-  int groups = op.n / kGroup;
-  int8_t* codes = m.x.codes + (int64_t)row * op.n;
-  float *scale = m.x.scale + (int64_t)row * groups, *xsum = m.x.xsum + (int64_t)row * groups;
-  const float* a = (const float*)op.a;
-  switch (op.kind) {
-    case kEmbed:
-      std::memcpy((float*)op.out + (int64_t)row * op.n, a + (int64_t)run.batch->ids[row] * op.n,
-                  sizeof(float) * op.n);
-      break;
-    case kGather:
-      std::memcpy((float*)op.out + (int64_t)row * op.n, a + (int64_t)run.batch->rows[row] * op.n,
-                  sizeof(float) * op.n);
-      break;
-    case kTap:
-      std::memcpy((float*)op.out + (int64_t)row * op.k + op.layer, a + (int64_t)row * op.n,
-                  sizeof(float) * op.n);
-      break;
-    case kNormQuant:
-      rms_norm_row(a + (int64_t)row * op.n, (const float*)op.b, op.n, op.f, buffer);
-      quantize_row(buffer, op.n, codes, scale, xsum);
-      break;
-    case kQuant:
-      quantize_row(a + (int64_t)row * op.n, op.n, codes, scale, xsum);
-      break;
-    case kSiluQuant:
-      silu_mul_row(a + (int64_t)row * 2 * op.n, op.n, buffer);
-      quantize_row(buffer, op.n, codes, scale, xsum);
-      break;
-    case kRopeWrite:
-      rope_write(run, op, row);
-      break;
+// Tasks are (sixteen rows, kv head): threads that write the same page would fight for its lines.
+void rope_all(Pool& pool, const Run& run, const Op& op, int rows) {
+  int heads = run.model->kv_heads;
+  int64_t tasks = (int64_t)((rows + kPage - 1) / kPage) * heads;
+  for (int64_t t; (t = pool.take(1)) < tasks;) {
+    int first = (t / heads) * kPage, last = first + kPage < rows ? first + kPage : rows;
+    for (int row = first; row < last; row++) rope_write(run, op, row, t % heads);
   }
+}
+
+void copy_row(const Run& run, const Op& op, int row) {
+  const float* a = (const float*)op.a;
+  float* y = (float*)op.out;
+  int64_t from = op.kind == kEmbed    ? run.batch->ids[row]
+                 : op.kind == kGather ? run.batch->rows[row]
+                                      : row;
+  int64_t to = op.kind == kTap ? (int64_t)row * op.k + op.layer : (int64_t)row * op.n;
+  std::memcpy(y + to, a + from * op.n, sizeof(float) * op.n);
+}
+
+// The groups [begin, end) of one row's int8 activations.
+void quantize_part(const Run& run, const Op& op, int row, int begin, int end) {
+  alignas(64) thread_local float buffer[16384];
+  const Quantized& x = run.model->x;
+  int groups = op.n / kGroup, first = begin * kGroup, count = (end - begin) * kGroup;
+  const float* a = (const float*)op.a;
+  const float* from = buffer;
+  if (op.kind == kNormQuant) {
+    const float* p = a + (int64_t)row * op.n;
+    float scale = rms_scale(p, op.n, op.f);
+    scale_row(p + first, (const float*)op.b + first, count, scale, buffer);
+  } else if (op.kind == kSiluQuant) {
+    const float* gate = a + (int64_t)row * 2 * op.n + first;
+    silu_mul_row(gate, gate + op.n, count, buffer);
+  } else {
+    from = a + (int64_t)row * op.n + first;
+  }
+  int64_t at = (int64_t)row * groups + begin;
+  quantize_row(from, count, x.codes + at * kGroup, x.scale + at, x.xsum + at);
+}
+
+// Tasks are rows, or parts of rows where there are few.
+void quantize_all(Pool& pool, const Run& run, const Op& op, int rows) {
+  int groups = op.n / kGroup, parts = rows < 2 * pool.threads() ? pool.threads() : 1;
+  if (parts > groups) parts = groups;
+  for (int64_t t; (t = pool.take(1)) < (int64_t)rows * parts;) {
+    int part = t % parts;
+    quantize_part(run, op, t / parts, part * groups / parts, (part + 1) * groups / parts);
+  }
+}
+
+void linear_all(Pool& pool, const Run& run, const Op& op, int rows) {
+  int64_t blocks = op.n / kRows, grain = blocks / (pool.threads() * 8) + 1;
+  for (int64_t t; (t = pool.take(grain)) < blocks;)
+    for (int64_t block = t; block < t + grain && block < blocks; block++)
+      linear_block(op.flags & 1, (const uint8_t*)op.a, block, op.n, op.k, rows, run.model->x,
+                   (float*)op.out, op.flags & 2);
 }
 
 void work(Pool& pool, void* argument) {
@@ -275,16 +325,23 @@ void work(Pool& pool, void* argument) {
   for (int i = 0; i < run.count; i++) {
     const Op& op = run.ops[i];
     int rows = op.logits ? run.batch->gathered : run.batch->tokens;
-    if (op.kind == kLinear) {
-      int64_t blocks = op.n / kRows, grain = blocks / (pool.threads() * 8) + 1;
-      for (int64_t t; (t = pool.take(grain)) < blocks;)
-        for (int64_t block = t; block < t + grain && block < blocks; block++)
-          linear_block(op.flags & 1, (const uint8_t*)op.a, block, op.n, op.k, rows, run.model->x,
-                       (float*)op.out, op.flags & 2);
-    } else if (op.kind == kAttend) {
-      attend(pool, run, op);
-    } else {
-      for (int64_t row; (row = pool.take(1)) < rows;) row_op(run, op, row);
+    switch (op.kind) {
+      case kLinear:
+        linear_all(pool, run, op, rows);
+        break;
+      case kAttend:
+        attend(pool, run, op);
+        break;
+      case kRopeWrite:
+        rope_all(pool, run, op, rows);
+        break;
+      case kNormQuant:
+      case kQuant:
+      case kSiluQuant:
+        quantize_all(pool, run, op, rows);
+        break;
+      default:
+        for (int64_t row; (row = pool.take(1)) < rows;) copy_row(run, op, row);
     }
     pool.barrier();
   }

@@ -9,6 +9,7 @@ and never move. ``run`` is one call that releases the GIL.
 from __future__ import annotations
 
 import ctypes as c
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 _EMBED, _NORM_QUANT, _QUANT, _LINEAR, _ROPE_WRITE, _ATTEND, _SILU_QUANT, _GATHER, _TAP = range(9)
 _FOUR_BIT, _ADD = 1, 2
+_LINE = 64
 PAGE = 16
 """Tokens of a K/V page: the lanes of the attention kernel."""
 
@@ -73,6 +75,14 @@ class Pool:
         return cls(library, c.c_void_p(handle))
 
 
+def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray:
+    """Zeros whose first byte begins a cache line: a vector that crosses a line costs two reads."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + _LINE, np.uint8)
+    start = -raw.ctypes.data % _LINE
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
 def _part(op: _Op) -> str:
     """Which of ``Program.PARTS`` an operation belongs to."""
     if op.kind == _LINEAR:
@@ -86,11 +96,11 @@ class Program:
     PARTS = ("all", "linear", "head", "attend", "rest")
 
     def __init__(self, *, heads: int, kv_heads: int, dim: int, layers: int, num_pages: int):
-        """K/V planes [layers, P, J, D, 16] and [layers, P, J, 16, D] bf16 are made here."""
+        """K/V planes [layers, P, J, D/2, 16, 2] and [layers, P, J, 8, D, 2] bf16 are made here."""
         self.num_pages = num_pages
         shape = (layers, num_pages, kv_heads)
-        self.k = np.zeros((*shape, dim, PAGE), np.uint16)
-        self.v = np.zeros((*shape, PAGE, dim), np.uint16)
+        self.k = aligned((*shape, dim // 2, PAGE, 2), np.uint16)
+        self.v = aligned((*shape, PAGE // 2, dim, 2), np.uint16)
         self._head_shape = (heads, kv_heads, dim)
         self._ops: list[_Op] = []
         self._kept: list[npt.NDArray] = []
@@ -160,8 +170,8 @@ class Program:
     def activations(self, rows: int, widest: int) -> None:
         """Make the shared buffers of int8 activations for ``rows`` rows of ``widest`` inputs."""
         heads, kv_heads, dim = self._head_shape
-        codes = np.zeros(rows * widest, np.int8)
-        scale, xsum = (np.zeros(rows * widest // 32, np.float32) for _ in range(2))
+        codes = aligned((rows * widest,), np.int8)
+        scale, xsum = (aligned((rows * widest // 32,), np.float32) for _ in range(2))
         arrays = (self.k, self.v, codes, scale, xsum)
         pointers = [self._at(array) for array in arrays]
         self._model = _Model(heads, kv_heads, dim, self.num_pages, *pointers)

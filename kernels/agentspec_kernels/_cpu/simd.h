@@ -12,6 +12,12 @@ namespace agentspec {
 
 constexpr int kLanes = 16;
 
+static inline void prefetch(const void* p) {
+#if defined(__GNUC__)
+  __builtin_prefetch(p);
+#endif
+}
+
 #if defined(__AVX512F__)
 
 struct Vec {
@@ -29,16 +35,11 @@ static inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 static inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 static inline Vec abs(Vec a) { return {_mm512_abs_ps(a.v)}; }
 static inline Vec round(Vec a) { return {_mm512_roundscale_ps(a.v, 8)}; }
-static inline Vec load_bf16(const uint16_t* p) {
-  __m512i w = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p));
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(w, 16))};
-}
 static inline Vec load_fp16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p))};
 }
 static inline Vec scale_by_power_of_two(Vec a, Vec n) {  // a * 2^n, n integral and in range
-  __m512i e = _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23);
-  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a.v), e))};
+  return {_mm512_scalef_ps(a.v, n.v)};
 }
 static inline Vec zero_below(Vec value, Vec x, float floor) {  // value where x >= floor, else 0
   __mmask16 keep = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(floor), _CMP_GE_OQ);
@@ -73,12 +74,6 @@ static inline Vec abs(Vec x) {
   return {_mm256_and_ps(x.a, mask), _mm256_and_ps(x.b, mask)};
 }
 static inline Vec round(Vec x) { return {_mm256_round_ps(x.a, 8), _mm256_round_ps(x.b, 8)}; }
-static inline Vec load_bf16(const uint16_t* p) {
-  __m256i lo = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p));
-  __m256i hi = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)(p + 8)));
-  return {_mm256_castsi256_ps(_mm256_slli_epi32(lo, 16)),
-          _mm256_castsi256_ps(_mm256_slli_epi32(hi, 16))};
-}
 static inline Vec load_fp16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p)),
           _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(p + 8)))};
@@ -130,7 +125,6 @@ static inline float from_bits(uint32_t u) {
   std::memcpy(&f, &u, 4);
   return f;
 }
-static inline Vec load_bf16(const uint16_t* p) { AGENTSPEC_LANES(from_bits((uint32_t)p[i] << 16)); }
 static inline float half(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 1023;
   if (e == 0) {
@@ -154,20 +148,49 @@ static inline void store_int8(int8_t* p, Vec a) {
 #endif
 
 // Fixed order: halves are folded onto each other, 16 -> 8 -> 4 -> 2 -> 1.
+#if defined(__AVX2__)
+
+static inline __m256 low(Vec a) {
+#if defined(__AVX512F__)
+  return _mm512_castps512_ps256(a.v);
+#else
+  return a.a;
+#endif
+}
+static inline __m256 high(Vec a) {
+#if defined(__AVX512F__)
+  return _mm512_extractf32x8_ps(a.v, 1);
+#else
+  return a.b;
+#endif
+}
 static inline float sum(Vec a) {
-  float t[kLanes];
-  store(t, a);
-  for (int half = 8; half; half /= 2)
-    for (int i = 0; i < half; i++) t[i] += t[i + half];
-  return t[0];
+  __m256 eight = _mm256_add_ps(low(a), high(a));
+  __m128 t = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  t = _mm_add_ps(t, _mm_movehl_ps(t, t));
+  return _mm_cvtss_f32(_mm_add_ss(t, _mm_shuffle_ps(t, t, 1)));
 }
 static inline float largest(Vec a) {
-  float t[kLanes];
-  store(t, a);
-  for (int half = 8; half; half /= 2)
-    for (int i = 0; i < half; i++) t[i] = t[i] > t[i + half] ? t[i] : t[i + half];
-  return t[0];
+  __m256 eight = _mm256_max_ps(low(a), high(a));
+  __m128 t = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  t = _mm_max_ps(t, _mm_movehl_ps(t, t));
+  return _mm_cvtss_f32(_mm_max_ss(t, _mm_shuffle_ps(t, t, 1)));
 }
+
+#else
+
+static inline float sum(Vec a) {
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
+  return a.v[0];
+}
+static inline float largest(Vec a) {
+  for (int half = 8; half; half /= 2)
+    for (int i = 0; i < half; i++) a.v[i] = a.v[i] > a.v[i + half] ? a.v[i] : a.v[i + half];
+  return a.v[0];
+}
+
+#endif
 
 // e^x: Cody-Waite reduction and a degree-6 polynomial; exactly 0 below -87.
 static inline Vec exp(Vec x) {
@@ -185,10 +208,84 @@ static inline Vec exp(Vec x) {
   return zero_below(scale_by_power_of_two(p, n), x, -87.f);
 }
 
+// 2^x for x <= 0 to 1.1e-7: a polynomial of degree 5 around the nearest integer; 0 below -125.
+static inline Vec exp2_negative(Vec x) {
+  Vec n = round(x), r = sub(x, n);
+  Vec p = set1(1.326472731307149e-3f);
+  p = fma(p, r, set1(9.671512991189957e-3f));
+  p = fma(p, r, set1(5.550733581185341e-2f));
+  p = fma(p, r, set1(2.4022242426872253e-1f));
+  p = fma(p, r, set1(6.931470036506653e-1f));
+  p = fma(p, r, set1(1.f));
+  return zero_below(scale_by_power_of_two(p, n), x, -125.f);
+}
+
 static inline uint16_t to_bf16(float f) {  // round to nearest even
   uint32_t u;
   std::memcpy(&u, &f, 4);
   return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
 }
+
+// Products with pairs: thirty-two bf16, of which lane i holds the numbers 2i and 2i + 1. A pair's
+// two products are added to a lane's sum in kSteps multiply-adds, the even number's first (of the
+// bf16 instruction, in the order that it has).
+#if defined(__AVX512BF16__)
+
+constexpr int kSteps = 1;
+using Weight = uint16_t;  // what pairs are multiplied with: bf16
+struct Operand {
+  __m512i v;
+};
+static inline Operand operand(const uint16_t* p, int) { return {_mm512_loadu_si512(p)}; }
+static inline Operand even_only(const uint16_t* p, int) {
+  return {_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(0xffff))};
+}
+static inline Operand factor(const Weight* w, int) {
+  int32_t two;
+  std::memcpy(&two, w, 4);
+  return {_mm512_set1_epi32(two)};
+}
+static inline Vec multiply_add(Operand x, Operand w, Vec sum) {
+  return {_mm512_dpbf16_ps(sum.v, (__m512bh)x.v, (__m512bh)w.v)};
+}
+static inline void store_weights(Weight* p, Vec a) {
+  _mm256_storeu_si256((__m256i*)p, (__m256i)_mm512_cvtneps_pbh(a.v));
+}
+
+#else
+
+constexpr int kSteps = 2;
+using Weight = float;
+using Operand = Vec;
+#if defined(__AVX512F__)
+static inline Operand operand(const uint16_t* p, int step) {
+  __m512i w = _mm512_loadu_si512(p);
+  return {_mm512_castsi512_ps(step ? _mm512_and_si512(w, _mm512_set1_epi32(0xffff0000))
+                                   : _mm512_slli_epi32(w, 16))};
+}
+#elif defined(__AVX2__)
+static inline __m256 half_pairs(const uint16_t* p, int step) {
+  __m256i w = _mm256_loadu_si256((const __m256i*)p);
+  return _mm256_castsi256_ps(step ? _mm256_and_si256(w, _mm256_set1_epi32(0xffff0000))
+                                  : _mm256_slli_epi32(w, 16));
+}
+static inline Operand operand(const uint16_t* p, int step) {
+  return {half_pairs(p, step), half_pairs(p + kLanes, step)};
+}
+#else
+static inline Operand operand(const uint16_t* p, int step) {
+  Vec r;
+  for (int i = 0; i < kLanes; i++) r.v[i] = from_bits((uint32_t)p[2 * i + step] << 16);
+  return r;
+}
+#endif
+static inline Operand even_only(const uint16_t* p, int step) {
+  return step ? zero() : operand(p, 0);
+}
+static inline Operand factor(const Weight* w, int step) { return set1(w[step]); }
+static inline Vec multiply_add(Operand x, Operand w, Vec sum) { return fma(x, w, sum); }
+static inline void store_weights(Weight* p, Vec a) { store(p, a); }
+
+#endif
 
 }  // namespace agentspec

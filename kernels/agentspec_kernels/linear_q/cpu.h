@@ -33,12 +33,12 @@ static inline void quantize_row(const float* x, int k, int8_t* codes, float* sca
     Vec a = load(p), b = load(p + kLanes);
     float top = largest(max(abs(a), abs(b)));
     float inverse = top > 0 ? 127.f / top : 0.f;
-    store_int8(codes + g * kGroup, round(mul(a, set1(inverse))));
-    store_int8(codes + g * kGroup + kLanes, round(mul(b, set1(inverse))));
-    int total = 0;
-    for (int i = 0; i < kGroup; i++) total += codes[g * kGroup + i];
+    a = round(mul(a, set1(inverse)));
+    b = round(mul(b, set1(inverse)));
+    store_int8(codes + g * kGroup, a);
+    store_int8(codes + g * kGroup + kLanes, b);
     scale[g] = top / 127.f;
-    xsum[g] = scale[g] * (float)total;
+    xsum[g] = scale[g] * sum(add(a, b));  // small integers: the sum is exact
   }
 }
 

@@ -1,10 +1,11 @@
 // Causal attention over paged bf16 K/V, the same bits for a query whatever runs beside it.
 //
-// One layer's cache: K [P][Hkv][D][16] (a page's sixteen keys are the lanes), V [P][Hkv][16][D].
+// One layer's cache holds pairs of bf16: K [P][Hkv][D/2][16][2] (a page's sixteen keys are the lanes,
+// two neighbouring numbers of a key a pair), V [P][Hkv][8][D][2] (two neighbouring keys a pair).
 // Keys are cut into chunks of 256 at absolute positions. A chunk gives each query its maximum m,
 // its sum l of e^(score - m) and the weighted sum of V; chunks are merged in ascending order. Both
 // the decode path (chunks in parallel, merged afterwards) and the prefill path (merged on the fly)
-// do exactly these operations, so they agree bit for bit.
+// do exactly these operations, so they agree bit for bit. Scores are in units of log 2.
 #pragma once
 #include "../_cpu/simd.h"
 
@@ -12,8 +13,15 @@ namespace agentspec {
 
 constexpr int kPage = 16;
 constexpr int kChunk = 256;
-constexpr int kQueries = 6;  // queries of one tile: their accumulators fill the registers
 constexpr int kMaxHead = 256;
+#if defined(__AVX512F__)
+constexpr int kSums = 24;     // accumulators that the registers hold
+constexpr int kQueries = 12;  // most queries of one tile
+#else
+constexpr int kSums = 6;
+constexpr int kQueries = 6;
+#endif
+constexpr float kLog2E = 1.44269504088896341f;
 
 // Rows [row, row + rows) of the batch: one sequence's tokens at positions start, start + 1, ...
 struct Span {
@@ -33,9 +41,13 @@ struct Cache {
 
 static inline void write_kv(const Cache& c, int page, int slot, int head, const float* k,
                             const float* v) {
-  uint16_t *kp = c.key(page, head) + slot, *vp = c.value(page, head) + slot * c.dim;
-  for (int i = 0; i < c.dim; i++) kp[i * kPage] = to_bf16(k[i]);
-  for (int i = 0; i < c.dim; i++) vp[i] = to_bf16(v[i]);
+  uint16_t *kp = c.key(page, head) + 2 * slot;
+  uint16_t *vp = c.value(page, head) + (slot / 2) * 2 * c.dim + slot % 2;
+  for (int i = 0; i < c.dim; i += 2) {
+    kp[i * kPage] = to_bf16(k[i]);
+    kp[i * kPage + 1] = to_bf16(k[i + 1]);
+  }
+  for (int i = 0; i < c.dim; i++) vp[2 * i] = to_bf16(v[i]);
 }
 
 // State of one query: m, l and the unnormalised output [D]. m = -inf: nothing seen yet.
@@ -44,101 +56,156 @@ struct Partial {
   float out[kMaxHead];
 };
 
-// Scores of N queries against one page's sixteen keys; D ascending.
-template <int N>
-static inline void score_page(const uint16_t* key, int dim, const float* const* q, Vec* out) {
-  Vec acc[N];
+// score[i][0 .. 16*P): of N queries against the sixteen keys of each of P pages; D ascending.
+// Meanwhile `next`, as many bytes of as many pages, comes into the cache.
+template <int N, int P>
+static inline void score_pages(const uint16_t* const* key, const uint16_t* const* next, int dim,
+                               const Weight (*q)[kMaxHead], float (*score)[kChunk]) {
+  Vec sum[P][N];
 #pragma GCC unroll 8
-  for (int i = 0; i < N; i++) acc[i] = zero();
-  for (int d = 0; d < dim; d++) {
-    Vec k = load_bf16(key + d * kPage);
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 16
+    for (int i = 0; i < N; i++) sum[p][i] = zero();
+  for (int d = 0; d < dim; d += 2)
+#pragma GCC unroll 2
+    for (int step = 0; step < kSteps; step++) {
+      Operand k[P];
 #pragma GCC unroll 8
-    for (int i = 0; i < N; i++) acc[i] = fma(k, set1(q[i][d]), acc[i]);
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < N; i++) out[i] = acc[i];
-}
-
-// out[i][0..63 or fewer] = sum over keys [begin, end) of weight[i][t - begin] * V[t], t ascending.
-template <int N, int W>
-static inline void weigh_values(const Cache& c, int head, const int32_t* pages, int begin, int end,
-                                int offset, const float (*weight)[kChunk], Partial* const* out) {
-  Vec acc[N][W];
-#pragma GCC unroll 8
-  for (int i = 0; i < N; i++)
-#pragma GCC unroll 4
-    for (int j = 0; j < W; j++) acc[i][j] = zero();
-  for (int page = begin; page < end; page += kPage) {
-    const uint16_t* v = c.value(pages[page / kPage], head) + offset;
-    int stop = end - page < kPage ? end - page : kPage;
-    for (int t = 0; t < stop; t++, v += c.dim) {
-      Vec x[W];
-#pragma GCC unroll 4
-      for (int j = 0; j < W; j++) x[j] = load_bf16(v + j * kLanes);
-#pragma GCC unroll 8
+      for (int p = 0; p < P; p++) {
+        k[p] = operand(key[p] + d * kPage, step);
+        if (step == 0) prefetch(next[p] + d * kPage);
+      }
+#pragma GCC unroll 16
       for (int i = 0; i < N; i++) {
-        Vec e = set1(weight[i][page - begin + t]);
-#pragma GCC unroll 4
-        for (int j = 0; j < W; j++) acc[i][j] = fma(e, x[j], acc[i][j]);
+        Operand x = factor(q[i] + d, step);
+#pragma GCC unroll 8
+        for (int p = 0; p < P; p++) sum[p][i] = multiply_add(k[p], x, sum[p][i]);
       }
     }
-  }
 #pragma GCC unroll 8
+  for (int p = 0; p < P; p++)
+#pragma GCC unroll 16
+    for (int i = 0; i < N; i++) store(score[i] + p * kPage, sum[p][i]);
+}
+
+// Scores of `count` pages, P at a time and what is left over fewer at a time.
+template <int N, int P>
+static inline void score_chunk(const Cache& c, int head, const int32_t* pages, int first, int count,
+                               const Weight (*q)[kMaxHead], float (*score)[kChunk]) {
+  for (; first + P <= count; first += P) {
+    const uint16_t *key[P], *next[P];
+    for (int p = 0; p < P; p++) {
+      int after = first + P + p;  // the values come behind the last keys
+      key[p] = c.key(pages[first + p], head);
+      next[p] = after < count ? c.key(pages[after], head) : c.value(pages[p], head);
+    }
+    score_pages<N, P>(key, next, c.dim, q, (float (*)[kChunk])(score[0] + first * kPage));
+  }
+  if constexpr (P > 1) score_chunk<N, P / 2>(c, head, pages, first, count, q, score);
+}
+
+// out[i][0 .. 16*W) = sum over a chunk's keys t of weight[i][t] * V[t], t ascending.
+template <int N, int W>
+static inline void weigh_values(const Cache& c, int head, const int32_t* pages, int keys, int offset,
+                                const Weight (*weight)[kChunk], Partial* const* out) {
+  constexpr int kAhead = 4;  // pages
+  Vec sum[N][W];
+#pragma GCC unroll 16
   for (int i = 0; i < N; i++)
 #pragma GCC unroll 4
-    for (int j = 0; j < W; j++) store(out[i]->out + offset + j * kLanes, acc[i][j]);
+    for (int j = 0; j < W; j++) sum[i][j] = zero();
+  for (int begin = 0; begin < keys; begin += kPage) {
+    const uint16_t* v = c.value(pages[begin / kPage], head) + 2 * offset;
+    int ahead = begin + kAhead * kPage < keys ? begin / kPage + kAhead : begin / kPage;
+    const uint16_t* next = c.value(pages[ahead], head) + 2 * offset;
+    int stop = keys - begin < kPage ? keys - begin : kPage;
+    for (int t = 0; t < stop; t += 2, v += 2 * c.dim, next += 2 * c.dim)
+#pragma GCC unroll 2
+      for (int step = 0; step < kSteps; step++) {
+        Operand x[W];
+#pragma GCC unroll 4
+        for (int j = 0; j < W; j++) {
+          const uint16_t* p = v + 2 * j * kLanes;
+          // The pair's second key may never have been written.
+          x[j] = t + 1 < stop ? operand(p, step) : even_only(p, step);
+          if (step == 0) prefetch(next + 2 * j * kLanes);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < N; i++) {
+          Operand e = factor(weight[i] + begin + t, step);
+#pragma GCC unroll 4
+          for (int j = 0; j < W; j++) sum[i][j] = multiply_add(x[j], e, sum[i][j]);
+        }
+      }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+    for (int j = 0; j < W; j++) store(out[i]->out + offset + j * kLanes, sum[i][j]);
+}
+
+// All D outputs of N queries, as many lanes at a time as the registers hold sums for.
+template <int N>
+static inline void weigh_chunk(const Cache& c, int head, const int32_t* pages, int keys,
+                               const Weight (*weight)[kChunk], Partial* const* out) {
+  if constexpr (N > 6) {
+    weigh_chunk<N / 2>(c, head, pages, keys, weight, out);
+    weigh_chunk<N - N / 2>(c, head, pages, keys, weight + N / 2, out + N / 2);
+  } else {
+    constexpr int W = 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
+    int offset = 0;
+    for (; offset + W * kLanes <= c.dim; offset += W * kLanes)
+      weigh_values<N, W>(c, head, pages, keys, offset, weight, out);
+    for (; offset < c.dim; offset += kLanes)
+      weigh_values<N, 1>(c, head, pages, keys, offset, weight, out);
+  }
 }
 
 // N queries (at most kQueries) against keys [begin, begin + 256) of a sequence.
-// q[i]: [D], already scaled; last[i]: the last position that query i may see.
+// q[i]: [D], scaled by log2(e) / sqrt(D); last[i]: the last position that query i may see.
 template <int N>
 static void attend_chunk(const Cache& c, int head, const int32_t* pages, int begin,
-                         const float* const* q, const int* last, Partial* const* out) {
-  int end = 0;
-  for (int i = 0; i < N; i++) end = last[i] + 1 > end ? last[i] + 1 : end;
-  if (end > begin + kChunk) end = begin + kChunk;
+                         const Weight (*q)[kMaxHead], const int* last, Partial* const* out) {
+  int keys = 0;
+  for (int i = 0; i < N; i++) keys = last[i] + 1 - begin > keys ? last[i] + 1 - begin : keys;
+  if (keys > kChunk) keys = kChunk;
+  int count = (keys + kPage - 1) / kPage;
+  pages += begin / kPage;
   alignas(64) float score[N][kChunk];
-  int count = (end - begin + kPage - 1) / kPage;
-  Vec top[N];
-  for (int i = 0; i < N; i++) top[i] = set1(-INFINITY);
-  for (int p = 0; p < count; p++) {
-    Vec s[N];
-    score_page<N>(c.key(pages[begin / kPage + p], head), c.dim, q, s);
-    for (int i = 0; i < N; i++) {
-      store(score[i] + p * kPage, s[i]);
-      int seen = last[i] + 1 - (begin + p * kPage);  // keys of this page that query i may see
-      for (int j = seen < 0 ? 0 : seen; j < kPage; j++) score[i][p * kPage + j] = -INFINITY;
-      top[i] = max(top[i], load(score[i] + p * kPage));
-    }
-  }
+  alignas(64) Weight weight[N][kChunk];
+  constexpr int P = N == 1 ? 8 : 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
+  score_chunk<N, P>(c, head, pages, 0, count, q, score);
   for (int i = 0; i < N; i++) {
-    float m = largest(top[i]);
-    Vec shift = set1(m == -INFINITY ? 0.f : m), total = zero();
+    int seen = last[i] + 1 - begin;
+    for (int j = seen < 0 ? 0 : seen; j < count * kPage; j++) score[i][j] = -INFINITY;
+    Vec top = load(score[i]), total = zero();
+    for (int p = 1; p < count; p++) top = max(top, load(score[i] + p * kPage));
+    float m = largest(top);
+    Vec shift = set1(m == -INFINITY ? 0.f : m);
     for (int p = 0; p < count; p++) {
-      Vec e = exp(sub(load(score[i] + p * kPage), shift));
-      store(score[i] + p * kPage, e);
+      Vec e = exp2_negative(sub(load(score[i] + p * kPage), shift));
+      store_weights(weight[i] + p * kPage, e);
       total = add(total, e);
     }
     out[i]->m = m;
     out[i]->l = sum(total);
   }
-  int offset = 0;
-  for (; offset + 4 * kLanes <= c.dim; offset += 4 * kLanes)
-    weigh_values<N, 4>(c, head, pages, begin, end, offset, score, out);
-  for (; offset < c.dim; offset += kLanes)
-    weigh_values<N, 1>(c, head, pages, begin, end, offset, score, out);
+  weigh_chunk<N>(c, head, pages, keys, weight, out);
 }
 
 static inline void attend_queries(const Cache& c, int head, const int32_t* pages, int begin,
-                                  int queries, const float* const* q, const int* last,
+                                  int queries, const Weight (*q)[kMaxHead], const int* last,
                                   Partial* const* out) {
   switch (queries) {
-    case 1: return attend_chunk<1>(c, head, pages, begin, q, last, out);
-    case 2: return attend_chunk<2>(c, head, pages, begin, q, last, out);
-    case 3: return attend_chunk<3>(c, head, pages, begin, q, last, out);
-    case 4: return attend_chunk<4>(c, head, pages, begin, q, last, out);
-    case 5: return attend_chunk<5>(c, head, pages, begin, q, last, out);
-    case 6: return attend_chunk<6>(c, head, pages, begin, q, last, out);
+#define AGENTSPEC_CASE(N) \
+  case N: return attend_chunk<N>(c, head, pages, begin, q, last, out);
+    AGENTSPEC_CASE(1) AGENTSPEC_CASE(2) AGENTSPEC_CASE(3)
+    AGENTSPEC_CASE(4) AGENTSPEC_CASE(5) AGENTSPEC_CASE(6)
+#if defined(__AVX512F__)
+    AGENTSPEC_CASE(7) AGENTSPEC_CASE(8) AGENTSPEC_CASE(9)
+    AGENTSPEC_CASE(10) AGENTSPEC_CASE(11) AGENTSPEC_CASE(12)
+#endif
+#undef AGENTSPEC_CASE
   }
 }
 
@@ -152,8 +219,8 @@ static inline void merge(Partial& state, const Partial& chunk, int dim) {
   }
   float m = state.m > chunk.m ? state.m : chunk.m;
   float a[kLanes], b[kLanes];
-  store(a, exp(set1(state.m - m)));
-  store(b, exp(set1(chunk.m - m)));
+  store(a, exp2_negative(set1(state.m - m)));
+  store(b, exp2_negative(set1(chunk.m - m)));
   state.m = m;
   state.l = state.l * a[0] + chunk.l * b[0];
   for (int d = 0; d < dim; d += kLanes) {

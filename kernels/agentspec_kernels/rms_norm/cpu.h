@@ -4,13 +4,18 @@
 
 namespace agentspec {
 
-static inline void rms_norm_row(const float* x, const float* w, int dim, float eps, float* y) {
+// 1 / sqrt(mean(x^2) + eps) of a row.
+static inline float rms_scale(const float* x, int dim, float eps) {
   Vec squares = zero();
   for (int i = 0; i < dim; i += kLanes) {
     Vec v = load(x + i);
     squares = fma(v, v, squares);
   }
-  Vec r = set1(1.f / std::sqrt(sum(squares) / (float)dim + eps));
+  return 1.f / std::sqrt(sum(squares) / (float)dim + eps);
+}
+
+static inline void scale_row(const float* x, const float* w, int dim, float scale, float* y) {
+  Vec r = set1(scale);
   for (int i = 0; i < dim; i += kLanes) store(y + i, mul(mul(load(x + i), r), load(w + i)));
 }
 

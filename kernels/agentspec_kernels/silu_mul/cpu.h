@@ -1,12 +1,12 @@
-// y = gate / (1 + e^-gate) * up for one row holding [gate | up].
+// y = gate / (1 + e^-gate) * up of one row or a part of it.
 #pragma once
 #include "../_cpu/simd.h"
 
 namespace agentspec {
 
-static inline void silu_mul_row(const float* gate_up, int dim, float* y) {
+static inline void silu_mul_row(const float* gate, const float* up, int dim, float* y) {
   for (int i = 0; i < dim; i += kLanes) {
-    Vec g = load(gate_up + i), u = load(gate_up + dim + i);
+    Vec g = load(gate + i), u = load(up + i);
     Vec e = exp(sub(zero(), g));
     store(y + i, mul(div(g, add(set1(1.f), e)), u));
   }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 _PLAIN_STRING = re.compile(r'[^"\\]*')
 _PLAIN = re.compile(r'[^"{}\[\],:]*')
@@ -25,6 +27,11 @@ class ObjectScanner:
         self._escaped = False
         self._piece: list[str] = []
         self._key: str | None = None
+
+    @property
+    def key(self) -> str | None:
+        """The raw key of the member whose value is being read."""
+        return self._key
 
     def feed(self, text: str, pos: int) -> int:
         """Read from ``text[pos]`` on; returns where it stopped."""
@@ -78,3 +85,20 @@ class ObjectScanner:
         if self._key is not None:
             self.members.append((self._key, value))
         self._key = None
+
+
+def member(members: list[tuple[str, str]], key: str) -> str | None:
+    """The raw value of the last member of that name."""
+    return next((raw for name, raw in reversed(members) if decoded(name) == key), None)
+
+
+def decoded(raw: str) -> Any:
+    """Strictly decoded JSON, or None."""
+    try:
+        return json.loads(raw, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

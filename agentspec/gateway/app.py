@@ -18,18 +18,19 @@ from agentspec.routing.policy import StaticOrder
 from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.store.pricer import Pricer
-from agentspec.wire.access import Guard, guard_for
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, openai_body
 from agentspec.wire.messages_errors import anthropic_body, anthropic_status
 from agentspec.wire.service import anthropic_card, anthropic_list
 
+from .access import Access, access_for
 from .catalogue import Catalogue
 from .clock import Clock
 from .embeddings import EmbeddingService
 from .endpoint import Endpoint
 from .kept import Kept, kept_for
 from .ledger import JournalLike, Ledger
+from .limits import Limits, limits_for
 from .metrics import CONTENT_TYPE, Metrics
 from .routes import served
 from .service import TurnService
@@ -52,22 +53,25 @@ def create_app(
     application ends. Raises ``SettingsError``.
     """
     settings = with_defaults(settings)
-    guard = guard_for(settings.server)
     clock = clock or Clock()
+    access = access_for(settings, clock)
     used = build(settings) if backends is None else backends
     metrics = Metrics(frozenset(settings.models), metrics_dir)
     cooldown = Cooldown(clock.tick_s)
     kept = kept_for(settings, clock)
     pricer = Pricer(settings)
-    ledger = Ledger(Journal(settings.data_path) if journal is None else journal, metrics, pricer)
+    limits = limits_for(settings, pricer, clock)
+    journal = Journal(settings.data_path) if journal is None else journal
+    ledger = Ledger(journal, metrics, pricer, limits.settle)
     vendors = frozenset(n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS)
-    parts = (settings.models, StaticOrder(cooldown), Attempts(used, cooldown), ledger, clock)
+    attempts = Attempts(used, cooldown)
+    parts = (settings.models, StaticOrder(cooldown), attempts, ledger, clock, limits)
     app = FastAPI(
         title="agentspec",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        lifespan=_closing(used, kept, pricer),
+        lifespan=_closing(used, kept, pricer, access, limits),
     )
     for path, answering, errors in served(
         TurnService(*parts, vendors=vendors),
@@ -79,16 +83,16 @@ def create_app(
         endpoint = Endpoint(
             answering,
             errors,
-            guard,
+            access,
             clock,
             max_body_bytes=settings.server.max_body_bytes,
             keepalive_s=settings.server.keepalive_s,
         )
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     app.include_router(_operations(settings, used, metrics))
-    locked = [Depends(_key_check(guard))]
-    app.include_router(_models(Catalogue(settings.models, used, clock)), dependencies=locked)
-    app.include_router(stored_responses(kept, guard))
+    locked = [Depends(_key_check(access))]
+    app.include_router(_models(Catalogue(settings.models, used, clock), access))
+    app.include_router(stored_responses(kept, access))
     for router in mounts:
         app.include_router(router, dependencies=locked)
     _install_errors(app)
@@ -96,12 +100,18 @@ def create_app(
 
 
 def _closing(
-    backends: Mapping[str, Backend], kept: Kept, pricer: Pricer
+    backends: Mapping[str, Backend],
+    kept: Kept,
+    pricer: Pricer,
+    access: Access,
+    limits: Limits,
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with pricer.reading():
             yield
+        await limits.aclose()
+        await access.aclose()
         for backend in backends.values():
             await backend.aclose()
         kept.close()
@@ -109,9 +119,9 @@ def _closing(
     return lifespan
 
 
-def _key_check(guard: Guard) -> Callable[[Request], None]:
-    def check(request: Request) -> None:
-        guard.check(request.headers)
+def _key_check(access: Access) -> Callable[[Request], Awaitable[None]]:
+    async def check(request: Request) -> None:
+        await access.operator(request.headers)
 
     return check
 
@@ -147,18 +157,18 @@ def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Me
     return router
 
 
-def _models(catalogue: Catalogue) -> APIRouter:
+def _models(catalogue: Catalogue, access: Access) -> APIRouter:
     """The models, in the shape of the vendor whose header the client sends."""
     router = APIRouter()
 
     @router.get("/v1/models")
     async def models(request: Request) -> Response:
-        found = await catalogue.list()
+        found = await catalogue.list(await access.identify(request.headers))
         return _json(anthropic_list(found) if _speaks_anthropic(request) else found)
 
     @router.get("/v1/models/{model_id:path}")
     async def model(request: Request, model_id: str) -> Response:
-        found = await catalogue.get(model_id)
+        found = await catalogue.get(model_id, await access.identify(request.headers))
         return _json(anthropic_card(found) if _speaks_anthropic(request) else found)
 
     return router
@@ -172,11 +182,11 @@ def _install_errors(app: FastAPI) -> None:
     @app.exception_handler(AgentspecError)
     async def ours(request: Request, error: AgentspecError) -> Response:
         status = http_status(error)
-        headers = {}
+        headers = dict(error.headers)
         if status == 401 and request.url.path.startswith("/dashboard"):
             headers["www-authenticate"] = 'Basic realm="agentspec", charset="UTF-8"'
         if _speaks_anthropic(request):
-            return _json(anthropic_body(error), status=anthropic_status(error))
+            return _json(anthropic_body(error), status=anthropic_status(error), headers=headers)
         return _json(openai_body(error), status=status, headers=headers)
 
     @app.exception_handler(HTTPException)

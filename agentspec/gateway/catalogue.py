@@ -12,6 +12,7 @@ from agentspec.wire.errors import AgentspecError, ModelNotFound
 from agentspec.wire.service import ModelCard, ModelList
 
 from .clock import Clock
+from .identity import Identity, canonical_names
 
 log = logging.getLogger(__name__)
 
@@ -29,22 +30,26 @@ class Catalogue:
         clock: Clock,
     ):
         self._models = models
+        self._canonical = canonical_names(models)
         self._backends = backends
         self._clock = clock
         self._created_s = int(clock.wall_s())
         self._asked_s: dict[str, float] = {}
         self._contexts: dict[tuple[str, str], int] = {}
 
-    async def list(self) -> ModelList:
+    async def list(self, identity: Identity) -> ModelList:
+        """Those that the caller may use."""
         unknown = {m.backends[0] for m in self._models.values() if m.context_tokens is None}
         await asyncio.gather(*(self._ask(name) for name in unknown))
-        return ModelList(data=[self._card(name) for name in self._models])
+        allowed = (name for name in self._models if identity.may_use(name, self._canonical))
+        return ModelList(data=[self._card(name) for name in allowed])
 
-    async def get(self, model_id: str) -> ModelCard:
+    async def get(self, model_id: str, identity: Identity) -> ModelCard:
         """Raises ``ModelNotFound``."""
         model = self._models.get(model_id)
         if model is None:
             raise ModelNotFound(f"The model '{model_id}' does not exist here.", param="model")
+        identity.require(model_id, self._canonical)
         if model.context_tokens is None:
             await self._ask(model.backends[0])
         return self._card(model_id)

@@ -15,7 +15,7 @@ from agentspec.wire.chat import encode
 from agentspec.wire.errors import ModelNotFound, UpstreamFailed
 
 from .exchange import Exchange
-from .identity import LOCAL_SCOPE
+from .identity import Identity, canonical_names
 from .surface import Caller, Surface
 
 ESTIMATED = {"x-agentspec-token-count": "estimated"}
@@ -34,19 +34,21 @@ class TokenCounter:
     ):
         self._surface = surface
         self._models = models
+        self._canonical = canonical_names(models)
         self._backends = backends
         self._shape = shape
 
     async def answer(
-        self, body: bytes, headers: Mapping[str, str], key_id: str, exchange: Exchange
+        self, body: bytes, headers: Mapping[str, str], identity: Identity, exchange: Exchange
     ) -> None:
         """Answer one request. Raises ``AgentspecError``."""
-        asked = await self._surface.translate(body, Caller(headers, key_id or LOCAL_SCOPE))
+        asked = await self._surface.translate(body, Caller(headers, identity.scope))
         model = self._models.get(asked.request.model)
         if model is None:
             raise ModelNotFound(
                 f"The model '{asked.request.model}' does not exist here.", param="model"
             )
+        identity.require(asked.request.model, self._canonical)
         turn = Turn(
             id="",
             request=asked.request,

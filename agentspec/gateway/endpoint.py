@@ -7,32 +7,33 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import Receive, Scope, Send
 
-from agentspec.wire.access import Guard
 from agentspec.wire.errors import AgentspecError
 
+from .access import Access
 from .body import ClientGone, read_body
 from .clock import Clock
 from .exchange import Exchange
+from .identity import Identity
 from .surface import ErrorShape
 
 log = logging.getLogger(__name__)
 
 
-Answering = Callable[[bytes, Mapping[str, str], str, Exchange], Awaitable[None]]
+Answering = Callable[[bytes, Mapping[str, str], Identity, Exchange], Awaitable[None]]
 
 
 class Endpoint:
     """Reads the request, checks the key, and hands over.
 
-    answering: what answers, given the body, the headers (names in lower case), the key's id and the
-    exchange. errors: how the protocol spells an error.
+    answering: what answers, given the body, the headers (names in lower case), whose key it is, and
+    the exchange. errors: how the protocol spells an error.
     """
 
     def __init__(
         self,
         answering: Answering,
         errors: ErrorShape,
-        guard: Guard,
+        access: Access,
         clock: Clock,
         *,
         max_body_bytes: int,
@@ -40,7 +41,7 @@ class Endpoint:
     ):
         self._answering = answering
         self._errors = errors
-        self._guard = guard
+        self._access = access
         self._clock = clock
         self._max_body_bytes = max_body_bytes
         self._keepalive_s = keepalive_s
@@ -55,10 +56,10 @@ class Endpoint:
         )
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
-            key_id = self._guard.check(headers)
+            identity = await self._access.identify(headers)
             body = await read_body(receive, headers, self._max_body_bytes)
             async with exchange:
-                await self._answering(body, headers, key_id, exchange)
+                await self._answering(body, headers, identity, exchange)
         except AgentspecError as error:
             await exchange.fail(error)
         except ClientGone:

@@ -28,11 +28,16 @@ _STREAM = [
 ]
 
 
+def _raw(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
+
+
 class Exchange:
     """One request's answer. Used as a context manager around the work that makes the answer.
 
     errors: how the client's protocol spells an error; last_words: the event that ends a broken
-    stream, once the answer being written knows better than ``errors``.
+    stream, once the answer being written knows better than ``errors``. headers: of the answer,
+    beside the usual ones.
     Inside, the client's leaving cancels the work (``gone`` is then True), which the context manager
     turns into ``ClientGone``; a stream that is silent for ``keepalive_s`` gets a comment.
     """
@@ -59,6 +64,7 @@ class Exchange:
         self.started = False
         self.gone = False
         self.request_id = ""
+        self.headers: dict[str, str] = {}
         self.last_words = errors.event
 
     async def __aenter__(self) -> Exchange:
@@ -90,7 +96,7 @@ class Exchange:
         """The whole answer."""
         assert not self.started
         self._ending = self.started = True
-        raw = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()]
+        raw = _raw(self.headers | headers)
         length = (b"content-length", str(len(body)).encode())
         await self._send(
             {
@@ -116,7 +122,7 @@ class Exchange:
         if self.started:
             await self.send_events(self.last_words(error), last=True)
             return
-        headers = getattr(error, "headers", {})
+        headers = error.headers
         self._streaming = False
         async with self._lock:
             if not self.started:
@@ -132,7 +138,7 @@ class Exchange:
                 {
                     "type": "http.response.start",
                     "status": 200,
-                    "headers": [*_STREAM, *self._id_header()],
+                    "headers": [*_STREAM, *self._id_header(), *_raw(self.headers)],
                 }
             )
         self._last_sent_s = self._tick_s()

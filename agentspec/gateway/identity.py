@@ -12,7 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agentspec.settings import ModelSettings
+from agentspec.store.budgets import Limit
 from agentspec.wire.chat import ChatRequest
+from agentspec.wire.errors import ModelNotFound
 
 SESSION_HEADERS = (
     "x-session-id",
@@ -30,6 +33,44 @@ LOCAL_SCOPE = "local"
 
 _PRODUCT = re.compile(r"([A-Za-z][\w.-]*(?:/[A-Za-z][\w.-]*)*)[/ ]v?(\d[\w.+-]*)")
 _EDIT_FORMATS = re.compile(r"SEARCH/REPLACE|<<<<<<< SEARCH|\*\*\* Begin Patch|unified diff")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose key came with a request. key_id: "" where none is asked for.
+
+    scope: the tenant, whose data are his alone. models: those the key may use, aliases not among
+    them (None: all). limits: the key's and its project's. operator: may see the dashboard.
+    """
+
+    key_id: str = ""
+    scope: str = LOCAL_SCOPE
+    models: frozenset[str] | None = None
+    limits: tuple[Limit, ...] = ()
+    operator: bool = True
+
+    def may_use(self, name: str, canonical: Mapping[str, str]) -> bool:
+        """Whether the model of that name, or the one that it is an alias of, is allowed.
+
+        canonical: the model's name by its alias.
+        """
+        return self.models is None or canonical.get(name, name) in self.models
+
+    def require(self, name: str, canonical: Mapping[str, str]) -> None:
+        """Raises ``ModelNotFound``, which both vendors say of models that a key may not use."""
+        if not self.may_use(name, canonical):
+            raise ModelNotFound(
+                f"The model '{name}' does not exist or you do not have access to it.", param="model"
+            )
+
+
+ANYBODY = Identity()
+"""Whoever uses an endpoint that asks for no key."""
+
+
+def canonical_names(models: Mapping[str, ModelSettings]) -> dict[str, str]:
+    """The model's name by each of its aliases."""
+    return {alias: name for name, model in models.items() for alias in model.aliases}
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ class Ledger:
         journal: JournalLike,
         metrics: Metrics,
         pricer: Callable[[RequestRecord], None],
+        settle: Callable[[RequestRecord], None] = lambda _: None,
     ):
-        """pricer: fills in a finished record's cost."""
+        """pricer: fills in a finished record's cost. settle: is told of it then."""
+        self._settle = settle
         self._journal = journal
         self._price = pricer
         self._metrics = metrics
@@ -50,6 +52,7 @@ class Ledger:
     def refuse(self, record: RequestRecord) -> None:
         """Record a request that was never opened: it was refused at once."""
         self._price(record)
+        self._settle(record)
         self._metrics.observe(record)
         self._write(lambda: self._journal.close(record), record.id)
 

@@ -27,8 +27,9 @@ from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest,
 
 from .clock import Clock, uuid7
 from .exchange import Exchange
-from .identity import LOCAL_SCOPE, MAX_ID_CHARS, client_of, session_of
+from .identity import MAX_ID_CHARS, Identity, canonical_names, client_of, session_of
 from .ledger import Ledger
+from .limits import Limits, Wanting
 from .render import extension_for
 from .surface import Answer, Asked, Caller, HoldsCalls, Started, Surface
 from .tally import Tally
@@ -53,10 +54,13 @@ class TurnService:
         attempts: Attempts,
         ledger: Ledger,
         clock: Clock,
+        limits: Limits,
         *,
         vendors: frozenset[str] = frozenset(),
     ):
         self._models = models
+        self._canonical = canonical_names(models)
+        self._limits = limits
         self._vendors = vendors
         self._policy = policy
         self._attempts = attempts
@@ -68,7 +72,7 @@ class TurnService:
         surface: Surface,
         body: bytes,
         headers: Mapping[str, str],
-        key_id: str,
+        identity: Identity,
         exchange: Exchange,
     ) -> None:
         """Answer one request and leave its row. headers: names in lower case.
@@ -76,13 +80,14 @@ class TurnService:
         Raises only ``CancelledError`` (the client left, or the server stops) and, for a body that
         names no model, ``InvalidRequest``: every other error is answered and recorded here.
         """
-        opened = self._opening_record(surface.name, headers, key_id)
+        opened = self._opening_record(surface.name, headers, identity.key_id)
         tally = Tally(opened, self._clock.tick_s())
         exchange.request_id = opened.id
-        scope = key_id or LOCAL_SCOPE
         try:
-            asked = await surface.translate(body, Caller(headers, scope, self._self_hosted))
+            caller = Caller(headers, identity.scope, self._self_hosted)
+            asked = await surface.translate(body, caller)
             model = self._model(asked.request.model)
+            identity.require(asked.request.model, self._canonical)
         except InvalidRequest as error:
             opened.model = named_model(body)
             if not opened.model:
@@ -91,14 +96,16 @@ class TurnService:
             await exchange.fail(error)
             return
         opened.model = asked.request.model
-        turn = self._turn(asked, model, headers, scope, opened)
+        turn = self._turn(asked, model, headers, identity.scope, opened)
         self._ledger.open(opened)
         tally.take_request(asked.request, model)
         answer = asked.answer(Started(turn.id, turn.created_s))
         exchange.last_words = answer.failed
         session = turn.extension.session or ""
         situation = Situation(opened.model, session, tally.workload, tuple(model.backends))
-        await self._run(turn, situation, tally, answer, exchange)
+        metered = not self._vendors.isdisjoint(model.backends)
+        wanting = Wanting(surface.name, asked.request, asked.body, model, metered)
+        await self._run(turn, situation, identity, wanting, tally, answer, exchange)
 
     def _model(self, name: str) -> ModelSettings:
         model = self._models.get(name)
@@ -148,12 +155,15 @@ class TurnService:
         self,
         turn: Turn,
         situation: Situation,
+        identity: Identity,
+        wanting: Wanting,
         tally: Tally,
         answer: Answer,
         exchange: Exchange,
     ) -> None:
         """Decide and answer; whatever happens, the row is closed before the last byte."""
         try:
+            exchange.headers = await self._limits.admit(turn.id, identity, wanting)
             tally.decision = self._policy.decide(situation)
             if turn.request.stream:
                 await self._stream(turn, tally.decision, tally, answer, exchange)

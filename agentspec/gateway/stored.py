@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from agentspec.wire.access import Guard
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import InvalidRequest, NotFound
 
-from .identity import LOCAL_SCOPE
+from .access import Access
 from .kept import Kept
 from .surfaces.responses import KeptAnswer
 
@@ -26,13 +25,13 @@ _ANSWER = msgspec.json.Decoder(KeptAnswer)
 _OUTPUT = msgspec.json.Decoder(_Output)
 
 
-def stored_responses(kept: Kept, guard: Guard) -> APIRouter:
+def stored_responses(kept: Kept, access: Access) -> APIRouter:
     """The routes. A caller sees the answers of his own scope only."""
     router = APIRouter()
 
     async def find(request: Request, name: str) -> tuple[str, bytes]:
         """(scope, response object). Raises ``NotFound``."""
-        scope = guard.check(request.headers) or LOCAL_SCOPE
+        scope = (await access.identify(request.headers)).scope
         found = (await kept.get(scope, [name])).get(name) if name.startswith("resp_") else None
         if found is None:
             raise NotFound(f"Response with id '{name}' not found. {kept.excuse}", param="id")

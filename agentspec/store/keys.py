@@ -103,7 +103,7 @@ class KeyStore:
     fails, ``KeyRefused`` for what cannot be done. now_ms: Unix milliseconds."""
 
     def __init__(self, engine: Engine, now_ms: Callable[[], int]):
-        self._engine = engine
+        self.engine = engine
         self._now_ms = now_ms
 
     def create(self, new: NewKey) -> tuple[KeyRecord, str]:
@@ -130,7 +130,7 @@ class KeyStore:
             "cache_scope": new.cache_scope,
             "operator": new.operator,
         }
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             if new.project is not None:
                 _require_project(connection, new.project)
             connection.execute(insert(api_key), row)
@@ -140,7 +140,7 @@ class KeyStore:
     def rotate(self, id: str, grace_ms: int) -> str:
         """A new secret for a key; the old one is good for ``grace_ms`` more, one before it ends."""
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             row = _require_key(connection, id)
             if row.revoked_ms is not None:
                 raise KeyRefused(f"key {row.id} is revoked", param="key")
@@ -154,7 +154,7 @@ class KeyStore:
 
     def revoke(self, id: str) -> KeyRecord:
         """End a key for good. Ending it twice changes nothing."""
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             row = _require_key(connection, id)
             change = update(api_key).where(api_key.c.id == row.id, api_key.c.revoked_ms.is_(None))
             connection.execute(change.values(revoked_ms=self._now_ms()))
@@ -168,42 +168,42 @@ class KeyStore:
                 raise KeyRefused(f"there is no limit '{kind}': {', '.join(KINDS)}", param=kind)
             if amount is not None and not 0 <= amount < 2**62:
                 raise KeyRefused(f"{kind} must not be negative, or beyond measure", param=kind)
-        with self._engine.begin() as connection:
+        with self.engine.begin() as connection:
             for kind, amount in amounts.items():
                 if amount is None:
                     where = (key_limit.c.owner == owner, key_limit.c.kind == kind)
                     connection.execute(delete(key_limit).where(*where))
                 else:
                     row = {"owner": owner, "kind": kind, "amount": amount}
-                    connection.execute(upsert(self._engine, key_limit), row)
+                    connection.execute(upsert(self.engine, key_limit), row)
             self._bump(connection)
 
     def create_project(self, name: str) -> None:
         if not name.strip():
             raise KeyRefused("a project needs a name", param="name")
-        with self._engine.begin() as connection:
-            row = {"name": name, "created_ms": self._now_ms()}
-            if not connection.execute(insert_new(self._engine, project), row).rowcount:
+        with self.engine.begin() as connection:
+            if _has_project(connection, name):
                 raise KeyRefused(f"there is a project '{name}' already", param="project")
+            connection.execute(insert(project), {"name": name, "created_ms": self._now_ms()})
             self._bump(connection)
 
     def get(self, id: str) -> KeyRecord:
         """By id, or by a name that only one key has."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             return key_record(_require_key(connection, id), limits_of(connection))
 
     def require_project(self, name: str) -> None:
         """Raises ``KeyRefused`` where there is none of that name."""
-        with self._engine.connect() as connection:
+        with self.engine.connect() as connection:
             _require_project(connection, name)
 
     def _bump(self, connection: Connection) -> None:
         first = {"name": "keys", "value": 0}
-        connection.execute(insert_new(self._engine, key_epoch), first)
+        connection.execute(insert_new(self.engine, key_epoch), first)
         connection.execute(update(key_epoch).values(value=key_epoch.c.value + 1))
 
     def close(self) -> None:
-        self._engine.dispose()
+        self.engine.dispose()
 
 
 def limits_of(connection: Connection) -> dict[str, tuple[Limit, ...]]:
@@ -241,8 +241,13 @@ def _require_key(connection: Connection, id: str) -> Row[Any]:
     raise KeyRefused(f"there is no key '{id}'", param="key")
 
 
+def _has_project(connection: Connection, name: str) -> bool:
+    query = select(project.c.name).where(project.c.name == name)
+    return connection.execute(query).first() is not None
+
+
 def _require_project(connection: Connection, name: str) -> None:
-    if connection.execute(select(project.c.name).where(project.c.name == name)).first() is None:
+    if not _has_project(connection, name):
         raise KeyRefused(
             f"there is no project '{name}': make it with `agentspec keys project create`",
             param="project",

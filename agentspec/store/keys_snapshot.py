@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, inspect, select
 
 from .budgets import Limit
-from .database import missing_file
+from .database import connect_reader, missing_file
 from .keys import KeyRecord, key_record, limits_of, project_owner
 from .keys_schema import api_key, key_epoch
 
@@ -41,14 +41,26 @@ class Snapshot:
 NOTHING = Snapshot(-1, {})
 
 
-def newer(engine: Engine, known: Snapshot | None) -> Snapshot:
-    """The keys as they are now; ``known`` itself where nothing has changed since.
+class SqlKeys:
+    """The keys in the database at ``url``, opened on first use, for reading only."""
 
-    A database that is not there yet, or has no tables yet, has no keys. Raises ``SQLAlchemyError``
-    where it cannot be asked.
-    """
-    if missing_file(engine.url.render_as_string(hide_password=False)) is not None:
-        return NOTHING
+    def __init__(self, url: str):
+        self._url = url
+        self._engine = connect_reader(url)
+
+    def newer(self, known: Snapshot | None) -> Snapshot:
+        """The keys as they are now; ``known`` itself where nothing has changed since.
+
+        A database that is not there yet, or has no tables yet, has no keys. Blocks; raises
+        ``SQLAlchemyError`` where it cannot be asked.
+        """
+        return NOTHING if missing_file(self._url) is not None else _newer(self._engine, known)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _newer(engine: Engine, known: Snapshot | None) -> Snapshot:
     with engine.connect() as connection:
         if (known is None or known is NOTHING) and not inspect(connection).has_table("key_epoch"):
             return NOTHING

@@ -108,7 +108,9 @@ class Leases:
         rows = [{"owner": o, "kind": k, "start_ms": s, "used": 0} for o, k, s in places]
         connection.execute(insert_new(self._engine, limit_usage), rows)
         query = select(limit_usage).where(tuple_(*keys).in_(places)).order_by(*keys)
-        return {_place(row): row.used for row in connection.execute(query.with_for_update())}
+        found = {_place(row): row.used for row in connection.execute(query.with_for_update())}
+        # A minute long past may be pruned by another process at this moment.
+        return dict.fromkeys(places, 0) | found
 
     def _others(self, connection: Connection, places: list[Place]) -> Sequence[Row[Any]]:
         keys = limit_lease.c.owner, limit_lease.c.kind, limit_lease.c.start_ms

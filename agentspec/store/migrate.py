@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from agentspec.resources import data_dir
 
-from . import energy_schema, price_schema  # noqa: F401 (their tables are part of the metadata)
+from . import energy_schema, keys_schema, price_schema  # noqa: F401 (their tables: see metadata)
 from .database import connect, connect_reader, missing_file
 from .errors import SchemaMismatch
 from .rebuild import rebuild_if_asked

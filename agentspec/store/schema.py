@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0004"
+REVISION = "0005"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(

@@ -1,0 +1,229 @@
+"""Keys at the gateway: whom they let in, to what, and that changes are seen soon."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentspec.gateway.access import KNOWN_S, LOOK_S, STALE_S, may_listen
+from agentspec.settings import ServerSettings, SettingsError
+from agentspec.store.keys import NewKey
+from tests.gateway.keyed import Keyed, key_store, keyed
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def here(tmp_path, up) -> Keyed:
+    return keyed(tmp_path, up.url)
+
+
+@pytest.fixture
+def keys(here):
+    store = key_store(here.url)
+    yield store
+    store.close()
+
+
+def auth(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}
+
+
+async def test_no_key_is_asked_for_until_there_is_one(here, keys):
+    async with here.gateway() as gateway:
+        assert (await gateway.chat("good")).status_code == 200
+        assert gateway.journal.row.key_id == ""
+        key, secret = keys.create(NewKey("first"))
+        here.ahead.by_s += STALE_S + 0.1
+        assert (await gateway.chat("good")).status_code == 401
+        gateway.http.headers.update(auth(secret))
+        assert (await gateway.chat("good")).status_code == 200
+        assert gateway.journal.closed[-1].key_id == key.id
+        keys.revoke(key.id)
+        here.ahead.by_s += STALE_S + 0.1
+        assert (await gateway.chat("good")).status_code == 401
+        del gateway.http.headers["authorization"]
+        assert (await gateway.chat("good")).status_code == 401  # the door stays shut
+
+
+async def test_a_revoked_key_ends_while_requests_keep_coming(here, keys):
+    """No request has to wait for the look; the one after it sees the change."""
+    key, secret = keys.create(NewKey("k"))
+    async with here.gateway(secret) as gateway:
+        assert (await gateway.chat("good")).status_code == 200
+        keys.revoke(key.id)
+        here.ahead.by_s += LOOK_S
+        statuses = [(await gateway.chat("good")).status_code for _ in range(50)]
+        assert 401 in statuses
+        assert set(statuses[statuses.index(401) :]) == {401}
+
+
+async def test_a_new_key_is_good_at_once(here, keys):
+    _, first = keys.create(NewKey("a"))
+    async with here.gateway(first) as gateway:
+        assert (await gateway.chat("good")).status_code == 200
+        _, second = keys.create(NewKey("b"))
+        here.ahead.by_s += 0.3
+        answer = await gateway.http.get("/v1/models", headers=auth(second))
+        assert answer.status_code == 200
+
+
+async def test_wrong_expired_and_replaced_keys_in_both_shapes(here, keys):
+    _, expiring = keys.create(NewKey("e", expires_ms=here.ahead.clock().now_ms() + HOUR_MS))
+    replaced_key, replaced = keys.create(NewKey("r"))
+    renewed = keys.rotate(replaced_key.id, HOUR_MS)
+    message = {"model": "good", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+
+    async def told(gateway, secret: str) -> tuple[int, str, str]:
+        headers = auth(secret) if secret else {}
+        openai = await gateway.http.post("/v1/chat/completions", json=message, headers=headers)
+        theirs = await gateway.http.post("/v1/messages", json=message, headers=headers)
+        assert openai.status_code == theirs.status_code
+        if openai.status_code == 200:
+            return 200, "", ""
+        error = openai.json()["error"]
+        assert error["type"] == "authentication_error"
+        body = theirs.json()
+        assert body["type"] == "error" and body["error"]["type"] == "authentication_error"
+        if secret:
+            assert secret not in openai.text + theirs.text
+        return openai.status_code, error["code"], body["error"]["message"]
+
+    async with here.gateway() as gateway:
+        assert (await told(gateway, ""))[:2] == (401, "invalid_api_key")
+        assert (await told(gateway, "as-" + "x" * 43))[:2] == (401, "invalid_api_key")
+        for good in (expiring, replaced, renewed):
+            assert (await told(gateway, good))[0] == 200
+        here.ahead.by_s += 3601
+        assert (await told(gateway, expiring))[:2] == (401, "expired_api_key")
+        assert (await told(gateway, replaced))[:2] == (401, "replaced_api_key")
+        assert (await told(gateway, renewed))[0] == 200
+
+
+@pytest.mark.parametrize("allowed", ["good", "claude-good"])
+async def test_models_are_allowed_by_any_of_their_names(here, keys, allowed, up):
+    _, secret = keys.create(NewKey("k", models=[allowed]))
+    message = {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+    async with here.gateway(secret) as gateway:
+        assert (await gateway.chat("good")).status_code == 200
+        seen = len(up.seen)
+        listed = (await gateway.http.get("/v1/models")).json()["data"]
+        assert {card["id"] for card in listed} == {"good", "claude-good"}
+        for name in ("tools", "nope"):
+            answer = await gateway.chat(name)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (404, "model_not_found")
+            assert (await gateway.http.get(f"/v1/models/{name}")).status_code == 404
+            for path in ("/v1/messages", "/v1/messages/count_tokens"):
+                theirs = await gateway.http.post(path, json=message | {"model": name})
+                assert theirs.status_code == 404
+                assert theirs.json()["error"]["type"] == "not_found_error"
+        assert len(up.seen) == seen
+        assert (await gateway.chat("claude-good")).status_code == 200
+        refused = [row for row in gateway.journal.closed if row.model == "tools"]
+        assert {row.http_status for row in refused} == {404}
+
+
+async def test_the_scope_reaches_the_engine(here, keys, up):
+    keys.create_project("team")
+    made = [
+        keys.create(NewKey("a", project="team")),
+        keys.create(NewKey("b", project="team")),
+        keys.create(NewKey("c", project="team", cache_scope="project")),
+        keys.create(NewKey("d", project="team", cache_scope="project")),
+    ]
+    async with here.gateway() as gateway:
+        for _, secret in made:
+            body = {"model": "good", "messages": [{"role": "user", "content": "hi"}]}
+            body["agentspec"] = {"cache_scope": "project:team"}  # nobody chooses it himself
+            answer = await gateway.http.post(
+                "/v1/chat/completions", json=body, headers=auth(secret)
+            )
+            assert answer.status_code == 200
+    scopes = [request["agentspec"]["cache_scope"] for request in up.seen]
+    assert scopes == [made[0][0].id, made[1][0].id, "project:team", "project:team"]
+
+
+async def test_only_an_operator_sees_the_ledger(here, keys, monkeypatch):
+    import httpx
+    from fastapi import APIRouter
+
+    from agentspec.gateway.app import create_app
+    from tests.gateway.serving import ListJournal, running
+
+    pages = APIRouter()
+
+    @pages.get("/dashboard")
+    def page() -> str:
+        return "rows of everybody"
+
+    monkeypatch.setenv("SETTINGS_KEY", "of-the-settings")
+    _, tenant = keys.create(NewKey("t"))
+    _, operator = keys.create(NewKey("o", operator=True))
+    settings = here.settings(server={"api_key_env": "SETTINGS_KEY"})
+    app = create_app(settings, journal=ListJournal(), mounts=[pages])
+    async with running(app) as url, httpx.AsyncClient(base_url=url, trust_env=False) as http:
+        for secret, status in ((tenant, 403), (operator, 200), ("of-the-settings", 200)):
+            answer = await http.get("/dashboard", headers=auth(secret))
+            assert answer.status_code == status
+        assert (await http.get("/dashboard")).status_code == 401
+        for secret in (tenant, operator, "of-the-settings"):
+            assert (await http.get("/v1/models", headers=auth(secret))).status_code == 200
+
+
+class _Broken:
+    """A source that fails while it is told to."""
+
+    def __init__(self, source):
+        self._source = source
+        self.broken = False
+
+    def newer(self, known):
+        if self.broken:
+            raise OSError("the database is away")
+        return self._source.newer(known)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+async def test_while_the_database_is_away(here, keys):
+    """Known keys go on for a while, unknown ones are no wrong ones."""
+    from agentspec.gateway.access import Access, KeysAway
+    from agentspec.store.keys_snapshot import SqlKeys
+    from agentspec.wire.access import Guard
+    from agentspec.wire.errors import AuthenticationFailed
+
+    key, secret = keys.create(NewKey("k"))
+    source = _Broken(SqlKeys(here.url))
+    access = Access(source, Guard(None), here.ahead.clock(), loopback=True)
+    with pytest.raises(AuthenticationFailed):
+        await access.identify(auth("as-wrong"))
+    source.broken = True
+    here.ahead.by_s += KNOWN_S / 2
+    assert (await access.identify(auth(secret))).key_id == key.id
+    with pytest.raises(KeysAway):
+        await access.identify(auth("as-wrong"))
+    here.ahead.by_s += KNOWN_S / 2 + 1
+    with pytest.raises(KeysAway):
+        await access.identify(auth(secret))
+    source.broken = False
+    here.ahead.by_s += LOOK_S + 0.1
+    assert (await access.identify(auth(secret))).key_id == key.id
+    await access.aclose()
+    source = _Broken(SqlKeys(here.url))
+    source.broken = True
+    access = Access(source, Guard(None), here.ahead.clock(), loopback=True)
+    with pytest.raises(KeysAway):  # whether keys exist isn't known: not open
+        await access.identify({})
+    await access.aclose()
+
+
+def test_beyond_loopback_a_key_in_sql_is_enough(here, keys):
+    settings = here.settings(server={"host": "0.0.0.0"})
+    with pytest.raises(SettingsError, match=r"server\.api_key_env"):
+        may_listen(settings)
+    keys.create(NewKey("k"))
+    may_listen(settings)
+    settings.server = ServerSettings(host="0.0.0.0", api_key_env="NOT_SET_ANYWHERE")
+    with pytest.raises(SettingsError, match="NOT_SET_ANYWHERE"):
+        may_listen(settings)

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
@@ -72,14 +72,16 @@ class Keyed:
 
     _projects: set[str] = field(default_factory=set)
 
-    def settings(self, *, server: dict[str, Any] | None = None) -> Settings:
+    def settings(
+        self, *, server: dict[str, Any] | None = None, kind: Literal["engine", "openai"] = "engine"
+    ) -> Settings:
         price = PriceSettings(input_usd_per_m=1.0, cached_usd_per_m=1.0, output_usd_per_m=1.0)
         priced = ModelSettings(backends=["up"], price=price, aliases=["claude-good"])
         return Settings(
             data_dir=str(self.folder / "data"),
             server=ServerSettings(**(server or {})),
             store=StoreSettings(url=self.url),
-            backends={"up": BackendSettings(kind="engine", url=self.upstream)},
+            backends={"up": BackendSettings(kind=kind, url=self.upstream)},
             models={"good": priced, "waits": ModelSettings(backends=["up"])}
             | {name: ModelSettings(backends=["up"]) for name in ("broken", "tools")},
         )

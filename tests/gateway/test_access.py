@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
+from fastapi import APIRouter
 
-from agentspec.gateway.access import KNOWN_S, LOOK_S, STALE_S, may_listen
+from agentspec.gateway.access import KNOWN_S, LOOK_S, STALE_S, Access, KeysAway, may_listen
+from agentspec.gateway.app import create_app
 from agentspec.settings import ServerSettings, SettingsError
 from agentspec.store.keys import NewKey
+from agentspec.store.keys_snapshot import SqlKeys
+from agentspec.wire.access import Guard
+from agentspec.wire.errors import AuthenticationFailed
 from tests.gateway.keyed import Keyed, key_store, keyed
+from tests.gateway.serving import ListJournal, running
 
 HOUR_MS = 3_600_000
 
@@ -144,12 +151,6 @@ async def test_the_scope_reaches_the_engine(here, keys, up):
 
 
 async def test_only_an_operator_sees_the_ledger(here, keys, monkeypatch):
-    import httpx
-    from fastapi import APIRouter
-
-    from agentspec.gateway.app import create_app
-    from tests.gateway.serving import ListJournal, running
-
     pages = APIRouter()
 
     @pages.get("/dashboard")
@@ -188,11 +189,6 @@ class _Broken:
 
 async def test_while_the_database_is_away(here, keys):
     """Known keys go on for a while, unknown ones are no wrong ones."""
-    from agentspec.gateway.access import Access, KeysAway
-    from agentspec.store.keys_snapshot import SqlKeys
-    from agentspec.wire.access import Guard
-    from agentspec.wire.errors import AuthenticationFailed
-
     key, secret = keys.create(NewKey("k"))
     source = _Broken(SqlKeys(here.url))
     access = Access(source, Guard(None), here.ahead.clock(), loopback=True)

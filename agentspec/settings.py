@@ -56,6 +56,8 @@ class EngineSettings(_Section):
 
     api_key_env: the variable that holds the key its clients send; beyond loopback one is required.
     weights: a GGUF file or a safetensors folder; None: the embedded model.
+    tool_text: how tools are shown to the model: "full": as sent; "short": descriptions and then
+        types left out until they fit; "auto": short where the context is below 16,384 tokens.
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
         "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
     rope_scale: above 1.0, a window of that many times the model's positions, which costs quality
@@ -76,6 +78,7 @@ class EngineSettings(_Section):
     model: str = DEFAULT_MODEL
     weights: str | None = None
     tool_format: str = "smollm2"
+    tool_text: Literal["auto", "short", "full"] = "auto"
     dtype: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     context_tokens: Positive = DEFAULT_CONTEXT_TOKENS

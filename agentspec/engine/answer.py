@@ -222,6 +222,7 @@ class Answer:
         report = reports.merged([last.report for last in lasts if last.report is not None])
         report.arm = self._turn.arm
         report.max_tokens_clamped = self._turn.max_tokens_clamped
+        report.tools_saved_chars = self._turn.tools_saved_chars
         report.tool_calls_valid = sum(len(reader.calls) for reader in self._readers)
         report.tool_calls_dropped = sum(reader.dropped for reader in self._readers)
         usage = reports.usage(

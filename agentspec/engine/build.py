@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ import torch
 
 from agentspec.settings import EngineSettings, Settings, SettingsError
 from agentspec.toolcall.format import ToolFormat, format_names, load_format
+from agentspec.toolcall.shorten import budget_chars
 
 from . import cost, draft
 from .batch import Span
@@ -64,6 +65,8 @@ def build(
     path = resolve(settings.weights)
     tokenizer = Tokenizer.load(path)
     runner = open_runner(settings, path)
+    context_tokens = min(settings.context_tokens, runner.context_tokens)
+    room = budget_chars(settings.tool_text, tool_format.tools_budget_chars, context_tokens)
     engine = Engine(
         runner if wrap is None else wrap(runner),
         drafters,
@@ -74,9 +77,9 @@ def build(
     )
     planner = Planner(
         model=settings.model,
-        context_tokens=min(settings.context_tokens, runner.context_tokens),
+        context_tokens=context_tokens,
         tokenizer=tokenizer,
-        tool_format=tool_format,
+        tool_format=replace(tool_format, tools_budget_chars=room),
         compiler=constraints(tokenizer, settings),
         sources=settings.draft_sources,
     )

@@ -31,6 +31,11 @@ class EngineMetrics:
         self._requests = self._counter("requests", "Chat requests by how they ended", "status")
         self._drafted = self._counter("drafted_tokens", "Tokens proposed, by source", "source")
         self._accepted = self._counter("accepted_tokens", "Proposals that stood", "source")
+        self._saved = Counter(
+            PREFIX + "tool_text_saved_chars",
+            "Characters of tools that prompts were spared",
+            registry=self._registry,
+        )
         self._ttft = self._histogram("ttft_seconds", "Arrival to first token", _SLOW_S)
         self._tpot = self._histogram("tpot_seconds", "Time a token after the first", _FAST_S)
         self._queue = self._histogram("queue_seconds", "Waiting for a place", _SLOW_S)
@@ -44,6 +49,9 @@ class EngineMetrics:
     def request_ended(self, status: str) -> None:
         """status: "ok", "refused" (before its start), "failed" or "cancelled" (by the client)."""
         self._requests.labels(status).inc()
+
+    def tools_shown(self, saved_chars: int) -> None:
+        self._saved.inc(saved_chars)
 
     def sequence_ended(self, last: Output) -> None:
         """The last output of any sequence, also of one whose client has gone."""

@@ -115,6 +115,7 @@ class EngineService:
         finally:
             self._opening -= 1
         self._open.add(exchange)
+        self._metrics.tools_shown(turn.tools_saved_chars)
         return exchange
 
     async def _planned(self, request: ChatRequest, arrival_s: float) -> Turn:

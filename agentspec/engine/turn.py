@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from agentspec.toolcall.choice import OutputSpec, output_spec
-from agentspec.toolcall.prompt import build_turns
+from agentspec.toolcall.prompt import build_turns, tools_saved_chars
 from agentspec.wire.chat import ChatRequest
 from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest
 from agentspec.wire.extension import SpecRequest
@@ -59,6 +59,7 @@ class Turn:
 
     arrival_s: ``time.monotonic()`` second at which the request came in.
     max_tokens_clamped: the limit that was applied because the caller's did not fit, else None.
+    tools_saved_chars: by how much the prompt's text of the tools is shorter than they are.
     """
 
     id: str
@@ -76,6 +77,7 @@ class Turn:
     arrival_s: float
     arm: str | None = None
     max_tokens_clamped: int | None = None
+    tools_saved_chars: int = 0
 
 
 class Planner:
@@ -128,6 +130,7 @@ class Planner:
             arrival_s=arrival_s,
             arm=asked.arm,
             max_tokens_clamped=clamped,
+            tools_saved_chars=0 if asked.raw else tools_saved_chars(request, self._format),
         )
 
     def _checked(

@@ -9,7 +9,7 @@ from agentspec.wire.chat import ChatRequest, ContentPart, Message, ToolCall
 from agentspec.wire.errors import InvalidRequest
 
 from .format import ToolFormat
-from .shorten import show_tools
+from .shorten import full, show_tools
 
 _TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 
@@ -55,6 +55,14 @@ def tools_text(request: ChatRequest, fmt: ToolFormat) -> str:
     shown = show_tools([tool.function for tool in request.tools], fmt.tools_budget_chars)
     example = fmt.render_calls([("tool_name", '{"argument": "value"}')])
     return Template(fmt.system).substitute(tools=shown, example=example)
+
+
+def tools_saved_chars(request: ChatRequest, fmt: ToolFormat) -> int:
+    """Characters by which the tools' text is shorter than the tools in full."""
+    if not request.tools or request.tool_choice == "none":
+        return 0
+    functions = [tool.function for tool in request.tools]
+    return len(full(functions)) - len(show_tools(functions, fmt.tools_budget_chars))
 
 
 def _text(message: Message, index: int) -> str:

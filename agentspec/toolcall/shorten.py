@@ -17,6 +17,21 @@ _DROPPED = frozenset(
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 
 
+SMALL_CONTEXT_TOKENS = 16384
+UNLIMITED_CHARS = 1 << 40
+
+
+def budget_chars(wanted: str, format_chars: int, context_tokens: int) -> int:
+    """How many characters the tools may take in a context of that size.
+
+    wanted: "full": any number; "short": the format's own; "auto": short below 16,384 tokens of
+    context, in less than a fifth of it (at about 4 characters a token), else full.
+    """
+    if wanted == "full" or (wanted == "auto" and context_tokens >= SMALL_CONTEXT_TOKENS):
+        return UNLIMITED_CHARS
+    return min(format_chars, context_tokens * 3 // 4)
+
+
 def show_tools(functions: Sequence[FunctionDef], budget_chars: int) -> str:
     """The most informative listing within ``budget_chars``; the barest one where none fits."""
     text = ""

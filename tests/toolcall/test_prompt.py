@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from agentspec.toolcall.choice import output_spec
 from agentspec.toolcall.format import load_format
-from agentspec.toolcall.prompt import build_turns
-from agentspec.toolcall.shorten import LADDER, first_sentence, show_tools, signature
+from agentspec.toolcall.prompt import build_turns, tools_saved_chars, tools_text
+from agentspec.toolcall.shorten import LADDER, budget_chars, first_sentence, show_tools, signature
 from agentspec.wire.chat import ChatRequest, FunctionDef, decode_request, encode
 from agentspec.wire.errors import InvalidRequest
 
@@ -186,3 +188,50 @@ def test_first_sentences():
     assert first_sentence("One line\nnext") == "One line"
     assert first_sentence(None) == ""
     assert len(first_sentence("word " * 99)) == 120
+
+
+@pytest.mark.parametrize(
+    ("wanted", "context_tokens", "chars"),
+    [
+        ("auto", 8192, 6144),
+        ("auto", 16383, 12287),
+        ("auto", 16384, None),
+        ("full", 2048, None),
+        ("short", 8192, 6144),
+        ("short", 131072, 16000),
+    ],
+)
+def test_small_contexts_get_short_tools_unless_asked_otherwise(wanted, context_tokens, chars):
+    found = budget_chars(wanted, 16000, context_tokens)
+    assert found == chars if chars else found > 10**9
+
+
+def test_what_the_short_text_saves_is_counted():
+    functions = [{"name": f.name, "parameters": f.parameters} for f in many(9)]
+    asked = request([{"role": "user", "content": "u"}], tools=tools(*functions))
+    short = replace(FORMAT, tools_budget_chars=900)
+    whole = replace(FORMAT, tools_budget_chars=10**9)
+    difference = len(tools_text(asked, whole)) - len(tools_text(asked, short))
+    assert tools_saved_chars(asked, short) == difference > 5000
+    assert tools_saved_chars(asked, whole) == 0
+
+
+@pytest.mark.parametrize("rung", LADDER)
+def test_every_step_of_the_ladder_keeps_names_and_what_is_required(rung):
+    functions = [FunctionDef(**WEATHER), *many(3)]
+    text = rung(functions)
+    for function in functions:
+        assert function.name in text
+        assert function.parameters is not None
+        for key in function.parameters["required"]:
+            assert key in text
+
+
+def test_short_tools_leave_the_demand_on_the_answer_alone():
+    """The mask and the check take the client's schemas, whatever the model was shown."""
+    asked = request([{"role": "user", "content": "u"}], tools=tools(WEATHER))
+    shown = tools_text(asked, replace(FORMAT, tools_budget_chars=10))
+    assert "enum" not in shown
+    spec = output_spec(asked, replace(FORMAT, tools_budget_chars=10))
+    assert spec is not None
+    assert replace(spec, format=FORMAT) == output_spec(asked, FORMAT)

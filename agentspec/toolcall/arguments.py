@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from .spelling import Misspelled, read_keywords, read_value
 from .typed import ArgumentTypes
 
 _MAX_KEY = 256
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _OPENERS, _CLOSERS = "([{", ")]}"
 
 
@@ -90,7 +92,8 @@ class ArgumentsReader:
             if not key or len(key) > _MAX_KEY or "\n" in key or "<" in key:
                 raise Malformed("an argument has no proper name")
             is_string = yield from self._value_open(tags)
-            text = yield from self._value_text(tags)
+            is_json = is_string is False or (is_string is None and types.never_string(key))
+            text = yield from self._value_text(tags, is_json)
             if key in found:
                 raise Malformed(f"the argument '{key}' is given twice")
             found[key] = _value(types, key, text, is_string)
@@ -110,8 +113,12 @@ class ArgumentsReader:
             raise Malformed("an argument has no value")
         return opening == kinds[0] if tags.string_open else None
 
-    def _value_text(self, tags: Tags) -> Reading[str]:
-        text, _ = yield from self._cursor.through(tags.value_close.strip())
+    def _value_text(self, tags: Tags, is_json: bool) -> Reading[str]:
+        """A value up to the mark that ends it; inside a string of JSON it ends nothing."""
+        text, marker = yield from self._cursor.through(tags.value_close.strip())
+        while is_json and _STRING.sub("", text).count('"'):
+            more, _ = yield from self._cursor.through(marker)
+            text += marker + more
         if tags.value_open.endswith("\n"):
             text = text.removeprefix("\n")
         if tags.value_close.startswith("\n"):

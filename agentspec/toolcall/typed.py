@@ -40,6 +40,10 @@ class ArgumentTypes:
             return text
         return value
 
+    def never_string(self, key: str) -> bool:
+        """Whether the schema allows no string for the argument ``key``."""
+        return "string" not in types_of(property_schema(self._root, key), self._root)
+
     def _valid(self, key: str, schema: Any, value: Any) -> bool:
         """Where both readings are possible, that of the value must satisfy the schema."""
         if key not in self._checkers:

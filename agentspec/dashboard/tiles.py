@@ -23,7 +23,10 @@ def tiles(overview: Overview) -> list[Tile]:
     """All tiles, in the order of the page."""
     t, acceptance = overview.totals, overview.acceptance
     ttft, e2e = overview.ttft.percentile_ms, overview.e2e.percentile_ms
-    per_request = t.cost_nusd // t.requests if t.requests else None
+    priced = t.requests - t.unpriced
+    spent = f"{text.usd(t.cost_nusd // priced if priced else None)} a request"
+    if t.unpriced:
+        spent += f"; of {text.count(t.unpriced)} unknown"
     return [
         Tile("Requests", text.count(t.requests), f"in {text.plural(t.sessions, 'session')}"),
         Tile(
@@ -35,7 +38,7 @@ def tiles(overview: Overview) -> list[Tile]:
         ),
         Tile("Tokens in", text.count(t.in_tok), f"{text.share(t.cached_share)} from the cache"),
         Tile("Tokens out", text.count(t.out_tok), f"{text.count(t.forced_tok)} set by a grammar"),
-        Tile("Spend", text.usd(t.cost_nusd), f"{text.usd(per_request)} a request"),
+        Tile("Spend", text.usd(t.cost_nusd), spent),
         Tile(
             "Accepted length",
             text.decimal(acceptance.mean_length),

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, cast, func, select, true
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import Connection
 
-from .schema import request
-from .window import Window
+from .slices import Slice, counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +37,7 @@ class Acceptance:
         return [sum(self.hist[i:]) / steps for i in range(1, len(self.hist))] if steps else []
 
 
-def acceptance(connection: Connection, window: Window) -> Acceptance:
-    """The histogram over all requests of the window. Steps pool: long outputs weigh more."""
-    elements, position, steps = _elements(connection.dialect.name)
-    query = (
-        select(position, cast(func.sum(steps), BigInteger))
-        .select_from(request.join(elements, true()))
-        .where(window.rows(), request.c.spec_steps > 0)
-        .group_by(position)
-    )
-    counts = {int(j): int(count) for j, count in connection.execute(query)}
-    return Acceptance(tuple(counts.get(j, 0) for j in range(max(counts, default=-1) + 1)))
-
-
-def _elements(dialect: str) -> tuple:
-    """The elements of ``spec_hist`` as a joined table: (table, index from 0, value)."""
-    if dialect == "postgresql":
-        table = func.jsonb_array_elements_text(cast(request.c.spec_hist, JSONB)).table_valued(
-            "value", with_ordinality="ordinality", name="element"
-        )
-        position: ColumnElement = table.c.ordinality - 1
-    else:
-        table = func.json_each(request.c.spec_hist).table_valued("key", "value", name="element")
-        position = table.c.key
-    return table, position, cast(table.c.value, BigInteger)
+def acceptance(connection: Connection, slice: Slice) -> Acceptance:
+    """The histogram over all requests of the slice. Steps pool: long outputs weigh more."""
+    found = counts(connection, slice, "accepted")
+    return Acceptance(tuple(found.get(j, 0) for j in range(max(found, default=-1) + 1)))

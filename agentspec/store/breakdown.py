@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection
 
-from .schema import request
-from .window import Window, total
+from .slices import Slice, sums
 
-_SUMMED = ("in_tok", "cached_tok", "out_tok", "spec_steps", "spec_accepted", "cost_nusd")
+_SUMMED = (
+    "requests",
+    "in_tok",
+    "cached_tok",
+    "out_tok",
+    "spec_steps",
+    "spec_accepted",
+    "cost_nusd",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +39,15 @@ class Place:
         return 1 + self.spec_accepted / self.spec_steps if self.spec_steps else None
 
 
-def breakdown(connection: Connection, window: Window, limit: int = 20) -> list[Place]:
+def breakdown(connection: Connection, slice: Slice, limit: int = 20) -> list[Place]:
     """The ``limit`` busiest pairs of model and backend, most requests first."""
-    count = func.count()
-    c = request.c
-    query = (
-        select(
-            c.model,
-            c.backend,
-            count.label("requests"),
-            total(case((c.status.in_(("error", "lost")), 1), else_=0)).label("failed"),
-            *(total(c[name]).label(name) for name in _SUMMED),
-        )
-        .where(window.rows())
-        .group_by(c.model, c.backend)
-        .order_by(count.desc(), c.model, c.backend)
-        .limit(limit)
-    )
-    return [Place(**row._asdict()) for row in connection.execute(query)]
+    found: dict[tuple[str, str], dict[str, int]] = {}
+    by = ("model", "backend", "status")
+    for (model, backend, status), values in sums(connection, slice, _SUMMED, by=by).items():
+        into = found.setdefault((model, backend), dict.fromkeys((*_SUMMED, "failed"), 0))
+        for name, value in values.items():
+            into[name] += value
+        if status in ("error", "lost"):
+            into["failed"] += values["requests"]
+    places = [Place(model, backend, **values) for (model, backend), values in found.items()]
+    return sorted(places, key=lambda p: (-p.requests, p.model, p.backend))[:limit]

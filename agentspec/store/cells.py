@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, select, text
+from sqlalchemy import Connection, Table, delete, func, select, text, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 from .database import insert_new, upsert
 from .histogram import Counts, add, pack, unpack
-from .rollup import Cells, HistKey, Row, session_sums
+from .rollup import Cells, Row, session_sums
 from .rollup_schema import (
     CUBES,
     LEVELS,
@@ -30,6 +30,7 @@ from .rollup_schema import (
 )
 
 _ADVISORY_LOCK = 0x61676E75
+_NEAR_BUCKETS = 32
 _DIMENSIONS = [column.name for column in rollup_dim.columns][2:]
 
 
@@ -51,7 +52,7 @@ def add_rows(connection: Connection, new: Iterable[Row], gone: Sequence[Row] = (
     for level in LEVELS:
         part = cells.at(level)
         _write_sums(connection, rollup[level], part)
-        _write_hists(connection, hist[level], part)
+        _write_hists(connection, level, part)
     sessions.write(connection)
     if gone:
         _sweep(connection)
@@ -89,34 +90,49 @@ def _adding(connection: Connection, table: Table, names: Sequence[str], **others
     return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
 
 
-def _write_hists(connection: Connection, table: Table, cells: Cells) -> None:
+def _write_hists(connection: Connection, level: str, cells: Cells) -> None:
     rows = []
-    by_place = itertools.groupby(sorted(cells.hists), key=lambda key: key[:3])
-    for (cube, metric, bucket_ms), keys in by_place:
-        wanted: list[HistKey] = list(keys)
-        found = _stored(connection, table, wanted)
-        for key in wanted:
-            counts = found.get(key[3], {})
-            add(counts, cells.hists[key])
-            place = {"cube": cube, "metric": metric, "bucket_ms": bucket_ms, "dim_id": key[3]}
+    for (cube, metric), keys in itertools.groupby(sorted(cells.hists), key=lambda key: key[:2]):
+        wanted = [key[2:] for key in keys]
+        found = _stored(connection, level, (cube, metric), wanted)
+        for bucket_ms, dim in wanted:
+            counts = found.get((bucket_ms, dim), {})
+            add(counts, cells.hists[cube, metric, bucket_ms, dim])
+            place = {"cube": cube, "metric": metric, "bucket_ms": bucket_ms, "dim_id": dim}
             rows.append({**place, "counts": pack(counts)})
     if rows:
-        connection.execute(upsert(connection, table), rows)
+        connection.execute(upsert(connection, hist[level]), rows)
 
 
-def _stored(connection: Connection, table: Table, keys: list[HistKey]) -> dict[int, Counts]:
-    """The histograms of cells that share all but their dimension, by that."""
-    cube, metric, bucket_ms, _ = keys[0]
-    c = table.c
-    query = select(c.dim_id, c.counts).where(
-        c.cube == cube, c.metric == metric, c.bucket_ms == bucket_ms
-    )
-    found: dict[int, Counts] = {}
-    for at in range(0, len(keys), 500):
-        dims = [key[3] for key in keys[at : at + 500]]
-        for dim, counts in connection.execute(query.where(c.dim_id.in_(dims))):
-            found[dim] = unpack(counts)
+def _stored(
+    connection: Connection, level: str, part: tuple[int, str], keys: list[tuple[int, int]]
+) -> dict[tuple[int, int], Counts]:
+    """The histograms of these cells of one cube and metric, by bucket and dimension."""
+    c = hist[level].c
+    query = select(c.bucket_ms, c.dim_id, c.counts).where(c.cube == part[0], c.metric == part[1])
+    found: dict[tuple[int, int], Counts] = {}
+    for some in _near(keys, LEVELS[level]):
+        # SQLite finds the bounds by its index and not the pairs.
+        near = c.bucket_ms.between(some[0][0], some[-1][0])
+        for bucket_ms, dim, counts in connection.execute(
+            query.where(near, tuple_(c.bucket_ms, c.dim_id).in_(some))
+        ):
+            found[bucket_ms, dim] = unpack(counts)
     return found
+
+
+def _near(
+    keys: list[tuple[int, int]], size: int, most: int = 400
+) -> Iterator[list[tuple[int, int]]]:
+    """Sorted keys in pieces that span few buckets: a late row comes from far back."""
+    piece: list[tuple[int, int]] = []
+    for key in keys:
+        if piece and (len(piece) == most or key[0] - piece[0][0] > _NEAR_BUCKETS * size):
+            yield piece
+            piece = []
+        piece.append(key)
+    if piece:
+        yield piece
 
 
 class _Sessions:

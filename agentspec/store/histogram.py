@@ -1,8 +1,8 @@
 """Sparse log histograms of times: how one is binned, added up, and read.
 
 Bin b holds times from 2^(b/64) to below 2^((b+1)/64) ms: 64 to a doubling, each 1.09 % wide, so
-that a percentile read off is within 0.55 % of a time that was measured. (TensorZero's layout: sparse
-log2 histograms with 64 bins to an octave.)
+that a percentile read off is within 0.55 % of a time that was measured. (TensorZero's layout:
+sparse log2 histograms with 64 bins to an octave.)
 """
 
 from __future__ import annotations

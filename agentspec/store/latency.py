@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 
+from .histogram import middle_ms, percentiles
 from .schema import request
-from .window import Window
+from .slices import Slice, counts
 
 PERCENTILES = (50, 90, 95, 99)
 EDGES_MS = tuple(m * 10**e for e in range(6) for m in (1, 2, 5))
@@ -27,15 +29,28 @@ class Latency:
     bins: tuple[int, ...]
 
 
-def latency(connection: Connection, window: Window, column: str) -> Latency:
-    """Of ``column``, "ttft_ms" or "e2e_ms", over the requests that ended well.
+def latency(connection: Connection, slice: Slice, metric: str, *, rows: bool) -> Latency:
+    """Of ``metric``, "ttft" or "e2e", over the slice's requests that ended well.
 
-    A percentile is the smallest value that at least so many per cent do not exceed (nearest rank):
-    always a time that was measured.
+    A percentile is the smallest value that at least so many per cent do not exceed (nearest rank).
+    ``rows``: read every row, then it is a time that was measured; else the middle of that time's
+    bin (``histogram``), and so with the limits of ``bins``.
     """
+    if rows:
+        return _of_rows(connection, slice, f"{metric}_ms")
+    ended_well = Slice(slice.window, {**slice.where, "status": "ok"}, slice.floors)
+    found = counts(connection, ended_well, metric)
+    bins = [0] * (len(EDGES_MS) + 1)
+    for bin, count in found.items():
+        bins[bisect_right(EDGES_MS, middle_ms(bin))] += count
+    return Latency(sum(bins), percentiles(found, PERCENTILES), tuple(bins))
+
+
+def _of_rows(connection: Connection, slice: Slice, column: str) -> Latency:
     value = request.c[column]
+    matching = [func.coalesce(request.c[k], "") == v for k, v in slice.where.items()]
     rows = select(value.label("value")).where(
-        window.rows(), request.c.status == "ok", value.is_not(None)
+        slice.window.rows(), request.c.status == "ok", value.is_not(None), *matching
     )
     bins = _bins(connection, rows)
     count = sum(bins)

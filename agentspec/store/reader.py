@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from . import requests
+from . import requests, slices
 from .acceptance import Acceptance, acceptance
 from .breakdown import Place, breakdown
 from .database import connect_reader
 from .errors import StoreError
 from .latency import Latency, latency
 from .migrate import require_current
+from .rebuild import floors
 from .record import RequestRecord
 from .requests import Filters
 from .series import Bucket, series
+from .slices import Slice
 from .totals import Totals, totals
 from .window import Window
 
@@ -55,17 +57,29 @@ class Reader:
             self._engine = self._engine.execution_options(isolation_level="REPEATABLE READ")
         self._checked = False
 
-    def overview(self, window: Window, bucket_ms: int, recent: int = 50) -> Overview:
-        """Everything about a window, its last ``recent`` requests included."""
+    def overview(
+        self,
+        window: Window,
+        bucket_ms: int,
+        recent: int = 50,
+        where: Mapping[str, str] | None = None,
+    ) -> Overview:
+        """Everything about a window, its last ``recent`` requests included.
+
+        where: dimension -> value, of one cube (``rollup_schema.CUBES``).
+        """
         with self._snapshot() as connection:
+            slice = Slice(window, where or {}, floors(connection))
+            sums = totals(connection, slice)
+            rows = sums.requests <= slices.ROWS_READ
             return Overview(
-                totals=totals(connection, window),
-                series=series(connection, window, bucket_ms),
-                acceptance=acceptance(connection, window),
-                ttft=latency(connection, window, "ttft_ms"),
-                e2e=latency(connection, window, "e2e_ms"),
-                places=breakdown(connection, window),
-                recent=requests.recent(connection, window, recent),
+                totals=sums,
+                series=series(connection, slice, bucket_ms),
+                acceptance=acceptance(connection, slice),
+                ttft=latency(connection, slice, "ttft", rows=rows),
+                e2e=latency(connection, slice, "e2e", rows=rows),
+                places=breakdown(connection, slice),
+                recent=requests.recent(connection, window, recent, where=slice.where),
             )
 
     def recent(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, or_, select
+from sqlalchemy import Connection, RowMapping, and_, func, or_, select
 
 from .record import RequestRecord
 from .schema import request
@@ -28,14 +29,18 @@ def recent(
     limit: int,
     *,
     filters: Filters = Filters(),
+    where: Mapping[str, str] | None = None,
     before: tuple[int, str] | None = None,
 ) -> list[RequestRecord]:
     """The newest requests of the window, newest first.
 
+    ``where``: column -> value, "" for one that is not known.
     ``before``: the ``(ts_ms, id)`` of the last one of the page before.
     """
     c = request.c
     query = select(request).where(window.rows())
+    for name, value in (where or {}).items():
+        query = query.where(func.coalesce(c[name], "") == value)
     for name in ("session_id", "model", "backend", "status"):
         if value := getattr(filters, name):
             query = query.where(c[name] == value)

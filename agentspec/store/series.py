@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection
 
-from .schema import request
-from .window import Window, total
+from .rollup_schema import SUMS
+from .slices import Slice, sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +40,23 @@ class Bucket:
         return self.cost_fresh_nusd + self.cost_cached_nusd + self.cost_out_nusd
 
 
-_PLAIN = [field.name for field in fields(Bucket)][3:]
+_SUMMED = [field.name for field in fields(Bucket) if field.name in SUMS]
 
 
-def series(connection: Connection, window: Window, bucket_ms: int) -> list[Bucket]:
+def series(connection: Connection, slice: Slice, bucket_ms: int) -> list[Bucket]:
     """Every bucket that overlaps the window, in order, empty ones included.
 
     Buckets start at whole multiples of ``bucket_ms`` since 1970; the first and the last may be cut
     by the window.
     """
-    start = request.c.ts_ms - request.c.ts_ms % bucket_ms
-    query = (
-        select(
-            start.label("start_ms"),
-            func.count().label("requests"),
-            total(case((request.c.status.in_(("error", "lost")), 1), else_=0)).label("failed"),
-            *(total(request.c[name]).label(name) for name in _PLAIN),
-        )
-        .where(window.rows())
-        .group_by(start)
-    )
-    found = {row.start_ms: Bucket(**row._asdict()) for row in connection.execute(query)}
+    found: dict[int, dict[str, int]] = {}
+    by_status = sums(connection, slice, _SUMMED, by=("status",), bucket_ms=bucket_ms)
+    for (start_ms, status), values in by_status.items():
+        into = found.setdefault(start_ms, dict.fromkeys((*_SUMMED, "failed"), 0))
+        for name, value in values.items():
+            into[name] += value
+        if status in ("error", "lost"):
+            into["failed"] += values["requests"]
+    window = slice.window
     first = window.since_ms - window.since_ms % bucket_ms
-    return [found.get(at, Bucket(at)) for at in range(first, window.until_ms, bucket_ms)]
+    return [Bucket(at, **found.get(at, {})) for at in range(first, window.until_ms, bucket_ms)]

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from sqlalchemy import ColumnElement, Connection, Double, and_, case, cast, func, select
+from sqlalchemy import Connection, and_, func, select
 
+from . import slices
+from .rollup_schema import SUMS, rollup_session
 from .schema import request
-from .window import Window, total
+from .slices import Slice, sums
+
+_OF_SESSIONS = ("key_id", "client", "model")
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over requests. ``decode_*`` cover finished ones of two tokens or more, TTFT known."""
+    """Sums over requests. ``decode_*`` cover finished ones of two tokens or more, TTFT known;
+    ``unpriced`` counts those whose cost is unknown, and not in the sums."""
 
     requests: int
     errors: int
@@ -30,10 +35,11 @@ class Totals:
     cost_fresh_nusd: int
     cost_cached_nusd: int
     cost_out_nusd: int
+    unpriced: int
     tool_calls: int
     tool_calls_valid: int
     decode_tok: int
-    decode_ms: float
+    decode_us: int
 
     @property
     def failed_share(self) -> float | None:
@@ -52,31 +58,39 @@ class Totals:
     @property
     def decode_tok_s(self) -> float | None:
         """Tokens after the first over the time after it: what one stream sees, prefill left out."""
-        return 1000 * self.decode_tok / self.decode_ms if self.decode_ms else None
+        return 1e6 * self.decode_tok / self.decode_us if self.decode_us else None
 
 
-_SUMMED = [f.name for f in fields(Totals) if f.name in request.c]
+_SUMMED = [field.name for field in fields(Totals) if field.name in SUMS]
 
 
-def totals(connection: Connection, window: Window) -> Totals:
-    """The sums over the window."""
-    c = request.c
-    decoding = and_(c.status == "ok", c.ttft_ms.is_not(None), c.out_tok > 1, c.e2e_ms > c.ttft_ms)
-    query = select(
-        func.count().label("requests"),
-        total(case((c.status == "error", 1), else_=0)).label("errors"),
-        total(case((c.status == "cancelled", 1), else_=0)).label("cancelled"),
-        total(case((c.status == "lost", 1), else_=0)).label("lost"),
-        _sessions().label("sessions"),
-        *(total(c[name]).label(name) for name in _SUMMED),
-        total(case((decoding, c.out_tok - 1), else_=0)).label("decode_tok"),
-        cast(func.coalesce(func.sum(case((decoding, c.e2e_ms - c.ttft_ms))), 0), Double).label(
-            "decode_ms"
-        ),
-    ).where(window.rows())
-    return Totals(**connection.execute(query).one()._asdict())
+def totals(connection: Connection, slice: Slice) -> Totals:
+    """The sums over the slice."""
+    values = dict.fromkeys(_SUMMED, 0)
+    requests: dict[str, int] = {}
+    for (status,), found in sums(connection, slice, _SUMMED, by=("status",)).items():
+        requests[status] = found["requests"]
+        for name, value in found.items():
+            values[name] += value
+    return Totals(
+        errors=requests.get("error", 0),
+        cancelled=requests.get("cancelled", 0),
+        lost=requests.get("lost", 0),
+        sessions=_sessions(connection, slice, values["requests"]),
+        **values,
+    )
 
 
-def _sessions() -> ColumnElement[int]:
-    named = case((request.c.session_id != "", request.c.session_id))
-    return func.count(func.distinct(named))
+def _sessions(connection: Connection, slice: Slice, requests: int) -> int:
+    """Named sessions (of a key) with a request in the slice: counted where rows are few; of many,
+    those of the window that were under way in it (exact for a window that reaches up to now)."""
+    window = slice.window
+    if requests <= slices.ROWS_READ:
+        c = request.c
+        matching = [func.coalesce(c[name], "") == value for name, value in slice.where.items()]
+        query = select(c.session_id, c.key_id).where(window.rows(), c.session_id != "", *matching)
+        return connection.scalar(select(func.count()).select_from(query.distinct().subquery())) or 0
+    c = rollup_session.c
+    under_way = and_(c.last_ms >= window.since_ms, c.first_ms < window.until_ms)
+    known = [c[name] == value for name, value in slice.where.items() if name in _OF_SESSIONS]
+    return connection.scalar(select(func.count()).where(under_way, *known)) or 0

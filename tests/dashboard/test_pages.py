@@ -73,7 +73,7 @@ def test_tiles_say_what_the_rows_say(client: TestClient, records: list[RequestRe
     steps = sum(sum(r.spec_hist) for r in records)
     accepted = sum(j * n for r in records for j, n in enumerate(r.spec_hist))
     assert tile(page, "Accepted length") == f"{1 + accepted / steps:.2f}"
-    assert tile(page, "Spend") == f"${sum(r.cost_nusd for r in records) / 1e9:.2f}"
+    assert tile(page, "Spend") == f"${sum(r.cost_nusd or 0 for r in records) / 1e9:.2f}"
 
 
 def test_each_figure_has_a_caption_a_picture_and_its_table(client: TestClient):

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 export VENV
 
-.PHONY: help setup serve test test-exact test-fuzz check bench lock clean
+.PHONY: help setup serve test test-exact test-fuzz test-clients check bench lock clean
 
 help:  ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -22,6 +22,7 @@ serve: setup  ## fetch the model, start engine and gateway (HOST, PORT, ARGS)
 test:  ## the whole test suite; ARGS go to pytest
 	@bash scripts/system.sh
 	@bash scripts/setup.sh
+	@ONLY=mini-swe-agent bash scripts/clients.sh
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-exact: setup  ## the whole identity suite, on every instruction set that runs here (minutes)
@@ -29,6 +30,11 @@ test-exact: setup  ## the whole identity suite, on every instruction set that ru
 
 test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, seeded
 	@$(BIN)/python -m pytest -m fuzz --log-cli-level=info tests/fuzz $(ARGS)
+
+test-clients: setup  ## real coding agents (npm, PyPI) against a script and the engine; half an hour
+	@bash scripts/clients.sh
+	@$(BIN)/python tests/clients/loopback.py $(BIN)/python -m pytest -m clients tests/clients $(ARGS)
+	@$(BIN)/python -m tests.clients.pages
 
 check: setup  ## lint, format and types
 	$(BIN)/ruff check .
@@ -43,6 +49,6 @@ bench: setup  ## the engine and the gateway beside their peers (make the peers w
 lock:  ## resolve pyproject.toml anew into requirements.lock
 	@bash scripts/lock.sh
 
-clean:  ## remove what make, pytest and the builds left behind (not data/, not .peers/)
+clean:  ## remove what make, pytest and the builds left behind (not data/, .peers/ or .clients/)
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -type d -not -path './.peers/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './.peers/*' -not -path './.clients/*' -prune -exec rm -rf {} +

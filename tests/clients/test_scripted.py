@@ -1,0 +1,42 @@
+"""Each agent, as ``connect --write`` configures it, does the whole task against the stand-in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .agents import AGENTS, Agent
+from .backend import Backend
+from .prompt import measure
+from .results import Results
+from .sandbox import Sandbox, version_of
+from .serving import Served
+from .task import do_task
+
+pytestmark = [pytest.mark.clients, pytest.mark.model]
+
+
+@pytest.mark.parametrize("agent", AGENTS, indirect=True)
+def test_an_agent_finishes_its_task(
+    agent: Agent,
+    sandbox: Sandbox,
+    backend: Backend,
+    gateway: Served,
+    results: Results,
+    model_path: Path,
+):
+    version = version_of(agent, sandbox)
+    done = do_task(agent, sandbox, backend, gateway)
+    results.put(agent.name, "scripted", done.summary(version))
+    loop = [request for request in backend.requests if request.get("tools") or agent.text_edits]
+    results.put(agent.name, "prompt", measure(loop[0], model_path))
+    results.put(agent.name, "shown", _anonymous(done.shown, sandbox, gateway))
+    assert done.finished, (done.ran, sandbox.edited, sandbox.checked)
+    assert done.ran.status == 0
+    assert [row["status"] for row in done.rows] == ["ok"] * len(backend.requests)
+
+
+def _anonymous(shown: str, sandbox: Sandbox, gateway: Served) -> str:
+    text = shown.replace(str(sandbox.home), "~").replace(gateway.url, "http://127.0.0.1:8000")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("checked"))

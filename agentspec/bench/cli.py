@@ -29,6 +29,7 @@ def add_parser(subparsers: Any) -> None:
     _add_quality(kinds)
     _add_start(kinds)
     _add_kernels(kinds)
+    _add_limits(kinds)
     _add_page(kinds)
 
 
@@ -158,6 +159,16 @@ def _add_kernels(kinds: Any) -> None:
     parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_kernels)
+
+
+def _add_limits(kinds: Any) -> None:
+    parser = kinds.add_parser("limits", help="limits under many clients on several gateways")
+    parser.add_argument("--n", type=int, default=2000, help="requests of each row (default 2000)")
+    parser.add_argument("--databases", type=words, default="sqlite,postgresql", metavar="NAME,URL")
+    parser.add_argument("--gateways", type=int, default=2)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_limits)
 
 
 def _add_page(kinds: Any) -> None:
@@ -290,6 +301,16 @@ def run_kernels(args: argparse.Namespace) -> int:
         weights=args.weights,
     )
     return _finish(kernels.run(plan), kernels.COLUMNS, args.json)
+
+
+def run_limits(args: argparse.Namespace) -> int:
+    """Exit status 1 when a limit did not hold."""
+    from . import limits
+
+    plan = limits.Plan(args.databases, gateways=args.gateways, clients=args.clients, n=args.n)
+    document = limits.run(plan)
+    _finish(document, limits.COLUMNS, args.json)
+    return 1 if limits.wrong(document["results"]) else 0
 
 
 def run_page(args: argparse.Namespace) -> int:

@@ -99,13 +99,36 @@ def _chunk(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
+@dataclass(slots=True)
+class Counts:
+    """What a whole stand-in has done. peak: most requests at once since it was last asked."""
+
+    served: int = 0
+    running: int = 0
+    peak: int = 0
+
+    def begin(self) -> None:
+        self.running += 1
+        self.peak = max(self.peak, self.running)
+
+    def end(self) -> None:
+        self.running -= 1
+        self.served += 1
+
+    def told(self) -> bytes:
+        told = _http(_dump({"served": self.served, "peak": self.peak}))
+        self.peak = self.running
+        return told
+
+
 class Upstream(asyncio.Protocol):
-    """One connection; requests on it come one after the other."""
+    """One connection; requests on it come one after the other. ``GET /counts`` tells counts."""
 
     transport: asyncio.Transport
 
-    def __init__(self, script: Script):
+    def __init__(self, script: Script, counts: Counts | None = None):
         self._script = script
+        self._counts = counts or Counts()
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._whole = _http(whole_answer(script))
@@ -128,8 +151,9 @@ class Upstream(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if not self._body:
-            self.transport.write(self._models)
+            self.transport.write(self._counts.told() if self._url == b"/counts" else self._models)
             return
+        self._counts.begin()
         ask = msgspec.json.decode(self._body, type=_Ask)
         delay_s = self._script.delay_s
         if ask.stream:
@@ -137,7 +161,11 @@ class Upstream(asyncio.Protocol):
             events = stream_events(self._script, usage)
             self._loop.call_later(delay_s, self._stream, events, 0)
         else:
-            self._loop.call_later(delay_s, self._send, self._whole)
+            self._loop.call_later(delay_s, self._last, self._whole)
+
+    def _last(self, data: bytes) -> None:
+        self._counts.end()
+        self._send(data)
 
     def _send(self, data: bytes) -> None:
         if not self.transport.is_closing():
@@ -151,7 +179,7 @@ class Upstream(asyncio.Protocol):
             )
             data = head.encode() + b"\r\n\r\n" + data
         if index + 1 == len(events):
-            self._send(data + b"0\r\n\r\n")
+            self._last(data + b"0\r\n\r\n")
             return
         self._send(data)
         self._loop.call_later(self._script.chunk_s, self._stream, events, index + 1)
@@ -160,7 +188,8 @@ class Upstream(asyncio.Protocol):
 async def serve(port: int, script: Script) -> None:
     """Serve on loopback until cancelled."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Upstream(script), "127.0.0.1", port)
+    counts = Counts()
+    server = await loop.create_server(lambda: Upstream(script, counts), "127.0.0.1", port)
     async with server:
         await server.serve_forever()
 

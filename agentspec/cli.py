@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,9 @@ def build_parser() -> argparse.ArgumentParser:
     """Every command; ``run`` of the parsed arguments carries it out."""
     from agentspec.bench.cli import add_parser as add_bench
     from agentspec.connect.cli import add_parser as add_connect
+    from agentspec.store.cost_cli import add_parser as add_cost
+    from agentspec.store.keys_cli import add_parser as add_keys
+    from agentspec.store.price_cli import add_parser as add_prices
 
     parser = argparse.ArgumentParser(prog="agentspec", description=_doc("agentspec"))
     parser.add_argument("--version", action="version", version=f"agentspec {__version__}")
@@ -79,6 +83,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_gateway(commands)
     _add_model(commands)
     _add_db(commands)
+    add_prices(commands, _add_settings, lambda name: partial(_prices, name))
+    add_cost(commands, _add_settings, _cost)
+    add_keys(commands, _add_settings, lambda name: partial(_keys, name))
     add_connect(commands)
     add_bench(commands)
     return parser
@@ -270,11 +277,44 @@ def _db_check(args: argparse.Namespace) -> int:
     return 0
 
 
+def _prices(name: str, args: argparse.Namespace) -> int:
+    from agentspec.backends.litellm_prices import read
+    from agentspec.store import price_cli
+
+    run = {
+        "list": price_cli.run_list,
+        "set": price_cli.run_set,
+        "show": price_cli.run_show,
+        "import": partial(price_cli.run_import, read_map=read),
+    }
+    print(*run[name](_settings(args).database_url, args), sep="\n")
+    return 0
+
+
+def _keys(name: str, args: argparse.Namespace) -> int:
+    from agentspec.store.keys_cli import run
+
+    settings = _settings(args)
+    settings.make_data_dir()
+    return run(name, settings.database_url, args)
+
+
+def _cost(args: argparse.Namespace) -> int:
+    from agentspec.settings import with_defaults
+    from agentspec.store.cost_cli import run
+
+    print(*run(with_defaults(_settings(args)), args), sep="\n")
+    return 0
+
+
 def _db_writer(args: argparse.Namespace) -> int:
+    from agentspec.store import energy
     from agentspec.store.writer import run
 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    run(_settings(args), stop)
+    settings = _settings(args)
+    with energy.reading(settings.database_url, energy.nvml()):
+        run(settings, stop)
     return 0

@@ -131,10 +131,10 @@ def run_set(url: str, args: argparse.Namespace) -> list[str]:
     from .cost import Price, nusd_per_m
     from .prices import PriceError, add_version
 
-    given = {c: nusd_per_m(getattr(args, k)) for k, c in zip(KINDS, _COLUMNS, strict=True)}
-    if all(value is None for value in given.values()):
+    fresh, cached, cache_write, out, reason = (nusd_per_m(getattr(args, k)) for k in KINDS)
+    price = Price(fresh, cached, cache_write, out, reason)
+    if price == Price():
         raise PriceError("give at least one price, like --input 3 --cached 0.3 --output 15")
-    price = Price(**{f"{column}_nusd_per_m": value for column, value in given.items()})
     valid_from_ms = time.time_ns() // 1_000_000 if args.valid_from is None else args.valid_from
     with writing(url) as connection:
         source = f"{args.source}: {args.model}"

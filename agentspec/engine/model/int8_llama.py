@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from agentspec_kernels._cpu.program import Pool, Program, Rows
+from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
 from agentspec_kernels.linear_q import GROUP, QuantizedWeight, concatenate, pack, quantize
 
 from .config import ModelConfig
@@ -75,7 +75,7 @@ class Int8Llama:
         query, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
 
         def buffer(rows: int, width: int) -> npt.NDArray:
-            return np.zeros((rows, width), np.float32)
+            return aligned((rows, width), np.float32)
 
         self._capacity = (tokens, wanted)
         self.logits = buffer(wanted, weights.head.outputs)
@@ -109,11 +109,11 @@ class _Linear:
     def __init__(self, weight: QuantizedWeight):
         self.outputs, self.inputs = weight.codes.shape
         self._four_bit = weight.four_bit
-        self._packed = pack(weight)
+        self.packed = pack(weight)
 
     def append_to(self, program: Program, out: npt.NDArray, *, add=False, gathered=False) -> None:
         program.linear(
-            self._packed,
+            self.packed,
             self.outputs,
             self.inputs,
             out,
@@ -147,6 +147,21 @@ class _Weights:
         self.head = _Linear(table if config.tied else self._matrix("lm_head.weight"))
         self.norm = self.vector("model.norm.weight")
         self.layers = [_Layer(self, index) for index in range(config.layers)]
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Move all packed matrices into one allocation, in the order of a pass.
+
+        One of many megabytes gets huge pages from the system, and every matrix begins a cache line.
+        """
+        layers = [(layer.qkv, layer.out, layer.gate_up, layer.down) for layer in self.layers]
+        linears = [linear for layer in layers for linear in layer] + [self.head]
+        places = [-(-linear.packed.nbytes // 64) * 64 for linear in linears]
+        arena, start = aligned((sum(places),), np.uint8), 0
+        for linear, size in zip(linears, places, strict=True):
+            place = arena[start : start + linear.packed.nbytes]
+            place[:] = linear.packed
+            linear.packed, start = place, start + size
 
     def vector(self, name: str) -> npt.NDArray:
         return np.ascontiguousarray(self._checkpoint.read(name).float().numpy())

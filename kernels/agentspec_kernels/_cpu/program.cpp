@@ -127,8 +127,14 @@ void fill(Tile& tile, const Run& run, const Op& op, const Span& s, int head, int
   }
 }
 
-void attend_tile(const Tile& tile, const Cache& cache, int head, const int32_t* pages, int begin) {
-  attend_queries(cache, head, pages, begin, tile.count, tile.q, tile.last, tile.out);
+// A tile against the chunk at `begin`; `ahead`: whether the next chunk's keys come to the cache.
+void attend_tile(const Tile& tile, const Run& run, const Span& s, const Cache& cache, int head,
+                 int begin, bool ahead) {
+  const int32_t* pages = run.batch->pages + s.pages;
+  int left = (s.start + s.rows + kPage - 1) / kPage - (begin + kChunk) / kPage;
+  if (left < 0 || !ahead) left = 0;
+  attend_queries(cache, head, pages, begin, tile.count, tile.q, tile.last, tile.out,
+                 Ahead{pages + (begin + kChunk) / kPage, left});
 }
 
 // Tiles of nearly equal size: a last one of few queries would read all keys for them.
@@ -150,7 +156,7 @@ void attend_decode(const Run& run, const Op& op, const Cache& cache, const Span&
       int row = (first + i) / group, h = head * group + (first + i) % group;
       tile.out[i] = partial + ((int64_t)(row * m.heads + h)) * chunks + chunk;
     }
-    attend_tile(tile, cache, head, run.batch->pages + s.pages, chunk * kChunk);
+    attend_tile(tile, run, s, cache, head, chunk * kChunk, first + size >= queries);
   }
 }
 
@@ -178,7 +184,7 @@ void attend_prefill(const Run& run, const Op& op, const Cache& cache, const Span
     for (int begin = 0; begin < end; begin += kChunk)
       for (int t = 0; t < count; t++) {
         if (begin > tiles[t].last[tiles[t].count - 1]) continue;
-        attend_tile(tiles[t], cache, head, run.batch->pages + s.pages, begin);
+        attend_tile(tiles[t], run, s, cache, head, begin, t + 1 == count);
         for (int i = 0; i < tiles[t].count; i++) merge(state[t][i], chunk[i], m.dim);
       }
     int index = first * group + pair;

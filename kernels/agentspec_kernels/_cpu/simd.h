@@ -12,11 +12,9 @@ namespace agentspec {
 
 constexpr int kLanes = 16;
 
-static inline void prefetch(const void* p) {
-#if defined(__GNUC__)
-  __builtin_prefetch(p);
-#endif
-}
+// Into the second-level cache: it waits for more lines at a time than the first level does, which on
+// Zen 4 is 1.6 times the bandwidth of one thread.
+static inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 #if defined(__AVX512F__)
 

@@ -7,7 +7,8 @@
 // Packed weights: blocks of 16 output rows; in a block, one record a group.
 //   q4: 256 bytes codes, 16 fp16 d, 16 fp16 m.  Byte [s*64 + lane*4 + j] holds row `lane`, input
 //       8s+j in its low and 8s+4+j in its high nibble.
-//   q8: 512 bytes codes (code + 128), 16 fp16 d. Byte [s*64 + lane*4 + j]: row `lane`, input 4s+j.
+//   q8: 512 bytes codes (code + 128). Byte [s*64 + lane*4 + j]: row `lane`, input 4s+j. Behind a
+//       block's records follow the 16 fp16 d of each.
 #pragma once
 #include "../_cpu/simd.h"
 
@@ -16,7 +17,9 @@ namespace agentspec {
 constexpr int kGroup = 32;
 constexpr int kRows = 16;
 constexpr int kQ4Record = 256 + 32 + 32;
-constexpr int kQ8Record = 512 + 32;
+constexpr int kQ8Record = 512;
+constexpr int kScales = 32;  // bytes of 16 fp16
+constexpr int kAhead = 16;   // records that are fetched in advance
 constexpr int kTile = 8;  // rows of x that share one pass over a block's weights
 
 // Activations of a batch: codes [T][K] int8, scale [T][K/32], xsum [T][K/32] = scale * sum(codes).
@@ -137,15 +140,14 @@ static inline Vec value(Sum a) {
 template <bool FOUR, int M>
 static void linear_tile(const uint8_t* w, int k, const int8_t* codes, const float* scale,
                         const float* xsum, float* y, int64_t stride, bool accumulate) {
+  constexpr int kRecord = FOUR ? kQ4Record : kQ8Record;
   int groups = k / kGroup;
+  const uint8_t* scales = FOUR ? w + 256 : w + groups * kQ8Record;
   Vec acc[M];
 #pragma GCC unroll 8
   for (int i = 0; i < M; i++) acc[i] = zero();
-  for (int g = 0; g < groups; g++, w += FOUR ? kQ4Record : kQ8Record) {
-#if defined(__x86_64__)
-    for (int line = 0; line < (FOUR ? kQ4Record : kQ8Record); line += 64)
-      __builtin_prefetch(w + 4 * (FOUR ? kQ4Record : kQ8Record) + line);
-#endif
+  for (int g = 0; g < groups; g++, w += kRecord, scales += FOUR ? kRecord : kScales) {
+    for (int line = 0; line < kRecord; line += 64) prefetch(w + kAhead * kRecord + line);
     Sum sum[M];
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) sum[i] = empty();
@@ -156,8 +158,8 @@ static void linear_tile(const uint8_t* w, int k, const int8_t* codes, const floa
       for (int i = 0; i < M; i++)
         sum[i] = multiply_add<FOUR>(sum[i], c, codes + (int64_t)i * k + g * kGroup + 4 * s);
     }
-    Vec d = load_fp16((const uint16_t*)(w + (FOUR ? 256 : 512)));
-    Vec m = FOUR ? load_fp16((const uint16_t*)(w + 288)) : mul(d, set1(-128.f));
+    Vec d = load_fp16((const uint16_t*)scales);
+    Vec m = FOUR ? load_fp16((const uint16_t*)(scales + kScales)) : mul(d, set1(-128.f));
 #pragma GCC unroll 8
     for (int i = 0; i < M; i++) {
       acc[i] = fma(mul(d, set1(scale[i * groups + g])), value(sum[i]), acc[i]);
@@ -185,7 +187,7 @@ static void linear_rows(int m, const uint8_t* w, int k, const int8_t* codes, con
 static inline void linear_block(bool four, const uint8_t* weights, int64_t block, int n, int k, int t,
                                 const Quantized& x, float* y, bool accumulate) {
   int groups = k / kGroup;
-  const uint8_t* w = weights + block * groups * (four ? kQ4Record : kQ8Record);
+  const uint8_t* w = weights + block * groups * (four ? kQ4Record : kQ8Record + kScales);
   for (int row = 0; row < t; row += kTile) {
     int m = t - row < kTile ? t - row : kTile;
     auto rows = four ? linear_rows<true> : linear_rows<false>;

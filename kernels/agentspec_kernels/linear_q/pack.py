@@ -12,8 +12,6 @@ import numpy.typing as npt
 
 GROUP = 32
 ROWS = 16
-Q4_RECORD = 256 + 64
-Q8_RECORD = 512 + 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def pack(weight: QuantizedWeight) -> npt.NDArray:
         codes[:n] = (weight.codes.astype(np.int16) + 128).astype(np.uint8)
         codes[n:] = 128
         body = codes.reshape(blocks, ROWS, groups, 8, 4).transpose(0, 2, 3, 1, 4)
-        parts = [body.reshape(blocks, groups, 512), scale]
+        parts = [body.reshape(blocks, -1), scale.reshape(blocks, -1)]
     return np.ascontiguousarray(np.concatenate(parts, axis=-1)).reshape(-1)
 
 

@@ -56,11 +56,18 @@ struct Partial {
   float out[kMaxHead];
 };
 
+// The pages of the keys that are wanted next, to be fetched in advance; count 0: none known.
+struct Ahead {
+  const int32_t* pages;
+  int count;
+};
+
 // score[i][0 .. 16*P): of N queries against the sixteen keys of each of P pages; D ascending.
-// Meanwhile `next`, as many bytes of as many pages, comes into the cache.
+// Meanwhile `next` and `value`, as many bytes of as many pages, come into the cache.
 template <int N, int P>
-static inline void score_pages(const uint16_t* const* key, const uint16_t* const* next, int dim,
-                               const Weight (*q)[kMaxHead], float (*score)[kChunk]) {
+static inline void score_pages(const uint16_t* const* key, const uint16_t* const* next,
+                               const uint16_t* const* value, int dim, const Weight (*q)[kMaxHead],
+                               float (*score)[kChunk]) {
   Vec sum[P][N];
 #pragma GCC unroll 8
   for (int p = 0; p < P; p++)
@@ -73,7 +80,7 @@ static inline void score_pages(const uint16_t* const* key, const uint16_t* const
 #pragma GCC unroll 8
       for (int p = 0; p < P; p++) {
         k[p] = operand(key[p] + d * kPage, step);
-        if (step == 0) prefetch(next[p] + d * kPage);
+        if (step == 0) prefetch(next[p] + d * kPage), prefetch(value[p] + d * kPage);
       }
 #pragma GCC unroll 16
       for (int i = 0; i < N; i++) {
@@ -93,13 +100,14 @@ template <int N, int P>
 static inline void score_chunk(const Cache& c, int head, const int32_t* pages, int first, int count,
                                const Weight (*q)[kMaxHead], float (*score)[kChunk]) {
   for (; first + P <= count; first += P) {
-    const uint16_t *key[P], *next[P];
+    const uint16_t *key[P], *next[P], *value[P];
     for (int p = 0; p < P; p++) {
-      int after = first + P + p;  // the values come behind the last keys
+      int after = first + P + p;
       key[p] = c.key(pages[first + p], head);
-      next[p] = after < count ? c.key(pages[after], head) : c.value(pages[p], head);
+      next[p] = c.key(pages[after < count ? after : first + p], head);
+      value[p] = c.value(pages[first + p], head);
     }
-    score_pages<N, P>(key, next, c.dim, q, (float (*)[kChunk])(score[0] + first * kPage));
+    score_pages<N, P>(key, next, value, c.dim, q, (float (*)[kChunk])(score[0] + first * kPage));
   }
   if constexpr (P > 1) score_chunk<N, P / 2>(c, head, pages, first, count, q, score);
 }
@@ -107,8 +115,8 @@ static inline void score_chunk(const Cache& c, int head, const int32_t* pages, i
 // out[i][0 .. 16*W) = sum over a chunk's keys t of weight[i][t] * V[t], t ascending.
 template <int N, int W>
 static inline void weigh_values(const Cache& c, int head, const int32_t* pages, int keys, int offset,
-                                const Weight (*weight)[kChunk], Partial* const* out) {
-  constexpr int kAhead = 4;  // pages
+                                const Weight (*weight)[kChunk], Partial* const* out,
+                                Ahead ahead) {
   Vec sum[N][W];
 #pragma GCC unroll 16
   for (int i = 0; i < N; i++)
@@ -116,8 +124,8 @@ static inline void weigh_values(const Cache& c, int head, const int32_t* pages, 
     for (int j = 0; j < W; j++) sum[i][j] = zero();
   for (int begin = 0; begin < keys; begin += kPage) {
     const uint16_t* v = c.value(pages[begin / kPage], head) + 2 * offset;
-    int ahead = begin + kAhead * kPage < keys ? begin / kPage + kAhead : begin / kPage;
-    const uint16_t* next = c.value(pages[ahead], head) + 2 * offset;
+    int page = begin / kPage;
+    const uint16_t* next = page < ahead.count ? c.key(ahead.pages[page], head) + 2 * offset : v;
     int stop = keys - begin < kPage ? keys - begin : kPage;
     for (int t = 0; t < stop; t += 2, v += 2 * c.dim, next += 2 * c.dim)
 #pragma GCC unroll 2
@@ -147,17 +155,17 @@ static inline void weigh_values(const Cache& c, int head, const int32_t* pages, 
 // All D outputs of N queries, as many lanes at a time as the registers hold sums for.
 template <int N>
 static inline void weigh_chunk(const Cache& c, int head, const int32_t* pages, int keys,
-                               const Weight (*weight)[kChunk], Partial* const* out) {
+                               const Weight (*weight)[kChunk], Partial* const* out, Ahead ahead) {
   if constexpr (N > 6) {
-    weigh_chunk<N / 2>(c, head, pages, keys, weight, out);
-    weigh_chunk<N - N / 2>(c, head, pages, keys, weight + N / 2, out + N / 2);
+    weigh_chunk<N / 2>(c, head, pages, keys, weight, out, ahead);
+    weigh_chunk<N - N / 2>(c, head, pages, keys, weight + N / 2, out + N / 2, {nullptr, 0});
   } else {
     constexpr int W = 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
     int offset = 0;
     for (; offset + W * kLanes <= c.dim; offset += W * kLanes)
-      weigh_values<N, W>(c, head, pages, keys, offset, weight, out);
+      weigh_values<N, W>(c, head, pages, keys, offset, weight, out, ahead);
     for (; offset < c.dim; offset += kLanes)
-      weigh_values<N, 1>(c, head, pages, keys, offset, weight, out);
+      weigh_values<N, 1>(c, head, pages, keys, offset, weight, out, ahead);
   }
 }
 
@@ -165,7 +173,8 @@ static inline void weigh_chunk(const Cache& c, int head, const int32_t* pages, i
 // q[i]: [D], scaled by log2(e) / sqrt(D); last[i]: the last position that query i may see.
 template <int N>
 static void attend_chunk(const Cache& c, int head, const int32_t* pages, int begin,
-                         const Weight (*q)[kMaxHead], const int* last, Partial* const* out) {
+                         const Weight (*q)[kMaxHead], const int* last, Partial* const* out,
+                         Ahead ahead) {
   int keys = 0;
   for (int i = 0; i < N; i++) keys = last[i] + 1 - begin > keys ? last[i] + 1 - begin : keys;
   if (keys > kChunk) keys = kChunk;
@@ -190,15 +199,15 @@ static void attend_chunk(const Cache& c, int head, const int32_t* pages, int beg
     out[i]->m = m;
     out[i]->l = sum(total);
   }
-  weigh_chunk<N>(c, head, pages, keys, weight, out);
+  weigh_chunk<N>(c, head, pages, keys, weight, out, ahead);
 }
 
 static inline void attend_queries(const Cache& c, int head, const int32_t* pages, int begin,
                                   int queries, const Weight (*q)[kMaxHead], const int* last,
-                                  Partial* const* out) {
+                                  Partial* const* out, Ahead ahead) {
   switch (queries) {
 #define AGENTSPEC_CASE(N) \
-  case N: return attend_chunk<N>(c, head, pages, begin, q, last, out);
+  case N: return attend_chunk<N>(c, head, pages, begin, q, last, out, ahead);
     AGENTSPEC_CASE(1) AGENTSPEC_CASE(2) AGENTSPEC_CASE(3)
     AGENTSPEC_CASE(4) AGENTSPEC_CASE(5) AGENTSPEC_CASE(6)
 #if defined(__AVX512F__)

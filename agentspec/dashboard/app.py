@@ -95,6 +95,11 @@ def _add_pages(
 
         return page(render)
 
+    @routes.get("/dashboard/keys", dependencies=dependencies)
+    def keys() -> HTMLResponse:
+        now_ms = int(clock() * 1000)
+        return page(lambda: (pages.keys(reader.keys(now_ms), now_ms), 200))
+
     @routes.get("/dashboard/requests/{id:path}", dependencies=dependencies)
     def one(id: str) -> HTMLResponse:
         def render() -> tuple[str, int]:

@@ -10,6 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from agentspec.settings import DEFAULT_MODEL
+from agentspec.store.keys_report import KeysOverview
 from agentspec.store.reader import Overview
 from agentspec.store.record import RequestRecord
 from agentspec.store.requests import Filters
@@ -83,6 +84,16 @@ class Pages:
             detail=shown,
             timeline=timeline(shown.phases),
             session_url=list_url(RANGES[-1], session=record.session_id),
+        )
+
+    def keys(self, found: KeysOverview, now_ms: int) -> str:
+        """Keys and projects, and how much of their limits is used."""
+        return self._render(
+            "keys.html",
+            path="/dashboard/keys",
+            keys=found.keys,
+            projects=found.projects,
+            now_ms=now_ms,
         )
 
     def missing(self, id: str) -> str:

@@ -38,10 +38,15 @@ class Use:
             f"held{unit}": self.held,
         }
 
-    def text(self) -> str:
-        kind, amount = self.limit.kind, amount_text(self.limit.kind, self.limit.amount)
+    @property
+    def told(self) -> str:
+        """3 of 60, $1.20 of $50.00."""
+        kind = self.limit.kind
         used = self.held if kind == CONCURRENCY else self.used
-        return f"{kind} {amount_text(kind, used)} of {amount}"
+        return f"{amount_text(kind, used)} of {amount_text(kind, self.limit.amount)}"
+
+    def text(self) -> str:
+        return f"{self.limit.kind} {self.told}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,18 +122,23 @@ class KeysOverview:
 def overview(engine: Engine, now_ms: int) -> KeysOverview:
     """Every key and project, the oldest first. Raises ``SQLAlchemyError``."""
     with engine.connect() as connection:
-        limits = limits_of(connection)
-        records = [
-            key_record(row, limits)
-            for row in connection.execute(select(api_key).order_by(api_key.c.created_ms))
-        ]
-        keys = [KeyUse(key, _uses(connection, key.limits, now_ms), now_ms) for key in records]
-        projects = []
-        for row in connection.execute(select(project).order_by(project.c.name)).all():
-            mine = limits.get(project_owner(row.name), ())
-            count = sum(key.project == row.name for key in records)
-            record = ProjectRecord(row.name, row.created_ms, mine)
-            projects.append(ProjectUse(record, _uses(connection, mine, now_ms), count))
+        return keys_and_projects(connection, now_ms)
+
+
+def keys_and_projects(connection: Connection, now_ms: int) -> KeysOverview:
+    """As ``overview``, of one snapshot."""
+    limits = limits_of(connection)
+    records = [
+        key_record(row, limits)
+        for row in connection.execute(select(api_key).order_by(api_key.c.created_ms))
+    ]
+    keys = [KeyUse(key, _uses(connection, key.limits, now_ms), now_ms) for key in records]
+    projects = []
+    for row in connection.execute(select(project).order_by(project.c.name)).all():
+        mine = limits.get(project_owner(row.name), ())
+        count = sum(key.project == row.name for key in records)
+        record = ProjectRecord(row.name, row.created_ms, mine)
+        projects.append(ProjectUse(record, _uses(connection, mine, now_ms), count))
     return KeysOverview(tuple(keys), tuple(projects))
 
 

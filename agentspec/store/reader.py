@@ -14,6 +14,7 @@ from .acceptance import Acceptance, acceptance
 from .breakdown import Place, breakdown
 from .database import connect_reader
 from .errors import StoreError
+from .keys_report import KeysOverview, keys_and_projects
 from .latency import Latency, latency
 from .migrate import require_current
 from .rebuild import floors
@@ -97,6 +98,11 @@ class Reader:
         """See ``requests.one``."""
         with self._snapshot() as connection:
             return requests.one(connection, id)
+
+    def keys(self, now_ms: int) -> KeysOverview:
+        """See ``keys_report.keys_and_projects``."""
+        with self._snapshot() as connection:
+            return keys_and_projects(connection, now_ms)
 
     def close(self) -> None:
         self._engine.dispose()

@@ -56,6 +56,8 @@ class EngineSettings(_Section):
 
     api_key_env: the variable that holds the key its clients send; beyond loopback one is required.
     weights: a GGUF file or a safetensors folder; None: the embedded model.
+    tool_format: how the model writes tool calls, a folder of grammars/; "auto": told by its chat
+        template or its name (docs/toolcall.md), else requests with tools are refused.
     tool_text: how tools are shown to the model: "full": as sent; "short": descriptions and then
         types left out until they fit; "auto": short where the context is below 16,384 tokens.
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
@@ -77,7 +79,7 @@ class EngineSettings(_Section):
     api_key_env: str | None = None
     model: str = DEFAULT_MODEL
     weights: str | None = None
-    tool_format: str = "smollm2"
+    tool_format: str = "auto"
     tool_text: Literal["auto", "short", "full"] = "auto"
     dtype: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0

@@ -106,10 +106,9 @@ def run(plan: Plan) -> dict[str, Any]:
 
 def _windows(plan: Plan, weights: Path) -> list[Window]:
     from agentspec.engine.tokenizer import Tokenizer
-    from agentspec.settings import EngineSettings
     from agentspec.toolcall.format import load_format
 
-    texts = Texts(Tokenizer.load(weights), load_format(EngineSettings().tool_format))
+    texts = Texts(Tokenizer.load(weights), load_format("smollm2"))
     return texts.windows(plan.tokens, plan.window, plan.files)
 
 

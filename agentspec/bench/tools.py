@@ -57,7 +57,7 @@ def _planners(built: Built, settings: Any) -> dict[str, Planner]:
             model=settings.model,
             context_tokens=built.planner.context_tokens,
             tokenizer=built.tokenizer,
-            tool_format=load_format(settings.tool_format),
+            tool_format=load_format("smollm2"),
             compiler=constraints(
                 built.tokenizer, settings, canonical=canonical, flexible=not canonical
             ),

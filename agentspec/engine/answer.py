@@ -9,7 +9,14 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-from agentspec.toolcall.parser import CallDropped, CallEnd, CallStart, Event, TextDelta
+from agentspec.toolcall.parser import (
+    CallDropped,
+    CallEnd,
+    CallStart,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+)
 from agentspec.wire.chat import (
     AnswerMessage,
     ChatResponse,
@@ -36,6 +43,7 @@ class Piece:
     ``stopped_by``, where a stop string ended the choice."""
 
     content: str = ""
+    reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
@@ -62,6 +70,7 @@ class ChoiceReader:
         self._plain = ""
         self._malformed: str | None = None
         self.content = ""
+        self.reasoning = ""
         self.calls: list[ToolCall] = []
         self.dropped = 0
         self.logprobs: list[TokenLogprob] = []
@@ -82,6 +91,7 @@ class ChoiceReader:
             piece.logprobs = self._track.show(self._plain)
             self._plain = ""
         self.content += piece.content
+        self.reasoning += piece.reasoning
         self.calls += piece.calls
         self.logprobs += piece.logprobs
         return piece
@@ -92,6 +102,8 @@ class ChoiceReader:
             shown = text.rstrip() if self._trims else text
             self._space = text[len(shown) :]
             self._give_content(shown, piece)
+        elif isinstance(event, ReasoningDelta):
+            piece.reasoning += event.text
         elif isinstance(event, CallStart):
             self._give_call(piece)
             self._called = True
@@ -171,6 +183,8 @@ class ChoiceReader:
     def choice(self, index: int, finish_reason: str | None) -> Choice:
         """The fold of all pieces."""
         message = AnswerMessage(content=None if self.calls and not self.content else self.content)
+        if self.reasoning:
+            message.reasoning_content = self.reasoning
         if self.calls:
             message.tool_calls = self.calls
         logprobs = ChoiceLogprobs(content=self.logprobs) if self._track is not None else None

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from agentspec.settings import EngineSettings, Settings, SettingsError
-from agentspec.toolcall.format import ToolFormat, format_names, load_format
+from agentspec.toolcall.detect import UNKNOWN, NoSuchFormat, format_for
+from agentspec.toolcall.format import ToolFormat
 from agentspec.toolcall.shorten import budget_chars
 
 from . import cost, draft
@@ -61,9 +62,10 @@ def build(
 
     Raises ``SettingsError`` naming the key, or ``ModelError`` where the weights cannot be had.
     """
-    tool_format, drafters = _tool_format(settings), _drafters(settings)
+    drafters = _drafters(settings)
     path = resolve(settings.weights)
     tokenizer = Tokenizer.load(path)
+    tool_format = _tool_format(settings, path, tokenizer)
     runner = open_runner(settings, path)
     context_tokens = min(settings.context_tokens, runner.context_tokens)
     room = budget_chars(settings.tool_text, tool_format.tools_budget_chars, context_tokens)
@@ -99,14 +101,19 @@ def build_service(settings: Settings) -> EngineService:
     )
 
 
-def _tool_format(settings: EngineSettings) -> ToolFormat:
-    known = format_names()
-    if settings.tool_format not in known:
-        raise SettingsError(
-            f"engine.tool_format: no format is named '{settings.tool_format}'; there is: "
-            f"{', '.join(known)}"
+def _tool_format(settings: EngineSettings, path: Path, tokenizer: Tokenizer) -> ToolFormat:
+    names, template = (settings.model, path.name), tokenizer.template_source
+    try:
+        found = format_for(settings.tool_format, *names, template=template)
+    except NoSuchFormat as error:
+        raise SettingsError(f"engine.tool_format: {error}") from None
+    if found.name == UNKNOWN:
+        _log.warning(
+            "how '%s' writes tool calls is not known, so requests with tools are refused: set "
+            "engine.tool_format",
+            settings.model,
         )
-    return load_format(settings.tool_format)
+    return found
 
 
 def _drafters(settings: EngineSettings) -> list[Drafter]:

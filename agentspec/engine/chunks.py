@@ -31,6 +31,8 @@ class ChunkWriter:
     def piece(self, index: int, piece: Piece) -> list[ChatChunk]:
         """The chunks that give out what choice ``index`` gained; none where it gained nothing."""
         deltas = []
+        if piece.reasoning:
+            deltas.append(Delta(reasoning_content=piece.reasoning))
         if piece.content:
             deltas.append(Delta(content=piece.content))
         for call in piece.calls:

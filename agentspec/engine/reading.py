@@ -5,8 +5,9 @@ A ``Reading`` follows from the request alone and is shared by its choices.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from agentspec.toolcall.check import ArgumentsChecker, ValueChecker
 from agentspec.toolcall.choice import OutputSpec
@@ -36,8 +37,8 @@ class CallsOrText:
     So a marker inside a JSON answer's string is part of that string.
     """
 
-    def __init__(self, fmt: ToolFormat):
-        self._format = fmt
+    def __init__(self, fmt: ToolFormat, parser: Parser):
+        self._format, self._parser = fmt, parser
         self._begun = ""
         self._reader: TextReader | None = None
 
@@ -49,14 +50,13 @@ class CallsOrText:
         if self._format.open.startswith(head):
             return []
         calls = head.startswith(self._format.open)
-        self._reader = Parser(self._format) if calls else PlainText()
+        self._reader = self._parser if calls else PlainText()
         return self._reader.feed(self._begun)
 
     def finish(self) -> list[Event]:
         if self._reader is not None:
             return self._reader.finish()
-        parser = Parser(self._format)
-        return parser.feed(self._begun) + parser.finish()
+        return self._parser.feed(self._begun) + self._parser.finish()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,8 @@ class Reading:
 
     spec: the demanded form; None is free text. calls_refused: tools were shown to nobody or may not
         be called, so that a call which the model writes all the same is dropped. named: tool_choice
-        names the one tool.
+        names the one tool. tools: name -> schema of the parameters. thinks: the text may begin with
+        reasoning; in_reasoning: the prompt has opened it.
     """
 
     format: ToolFormat
@@ -74,9 +75,20 @@ class Reading:
     answer: ValueChecker | None
     calls_refused: bool
     named: bool
+    tools: Mapping[str, Any]
+    thinks: bool = False
+    in_reasoning: bool = False
 
     @classmethod
-    def of(cls, request: ChatRequest, fmt: ToolFormat, spec: OutputSpec | None) -> Reading:
+    def of(
+        cls,
+        request: ChatRequest,
+        fmt: ToolFormat,
+        spec: OutputSpec | None,
+        *,
+        in_reasoning: bool = False,
+    ) -> Reading:
+        raw = request.agentspec is not None and request.agentspec.raw
         choice = request.tool_choice
         answer = spec.answer if spec is not None else None
         return cls(
@@ -86,6 +98,9 @@ class Reading:
             answer=ValueChecker(answer.schema) if answer is not None else None,
             calls_refused=bool(request.tools) and spec is None,
             named=isinstance(choice, dict) and choice.get("type") == "function",
+            tools={tool.function.name: tool.function.parameters for tool in request.tools or ()},
+            thinks=not raw and (fmt.reasoning is not None or fmt.channels is not None),
+            in_reasoning=in_reasoning,
         )
 
     @property
@@ -95,9 +110,12 @@ class Reading:
     def text_reader(self) -> TextReader:
         """A reader for the text of one choice."""
         if self.calls_refused:
-            return Parser(self.format)
+            return self._parser()
         if self.spec is None or self.spec.calls == "never":
-            return PlainText()
+            return self._parser(calls=False) if self.thinks else PlainText()
         if self.spec.answer is not None:
-            return CallsOrText(self.format)
-        return Parser(self.format)
+            return CallsOrText(self.format, self._parser())
+        return self._parser()
+
+    def _parser(self, *, calls: bool = True) -> Parser:
+        return Parser(self.format, self.tools, calls=calls, in_reasoning=self.in_reasoning)

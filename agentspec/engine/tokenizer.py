@@ -21,7 +21,8 @@ class Tokenizer:
 
     vocab_size: the model's, padding included. token_bytes: the bytes of every id; b"" of an id that
     has no text. special_ids: control tokens, never text. eos_ids: tokens that end an answer.
-    hf: the tokenizer underneath, which reads special tokens spelled in text.
+    hf: the tokenizer underneath, which reads special tokens spelled in text. template_source: the
+    chat template's text, if there is one.
     """
 
     def __init__(self, vocabulary: Vocabulary):
@@ -33,7 +34,7 @@ class Tokenizer:
         self._guard = Guard(vocabulary.specials)
         self._plain = HfTokenizer.from_str(self.hf.to_str())
         self._plain.encode_special_tokens = True
-        self._source = vocabulary.template
+        self.template_source = vocabulary.template
         self._variables = vocabulary.template_variables
 
     @classmethod
@@ -54,7 +55,7 @@ class Tokenizer:
     @cached_property
     def template(self) -> ChatTemplate:
         """The compiled chat template. Raises ``TokenizerError`` when there is none or a bad one."""
-        return ChatTemplate(self._source, self._variables)
+        return ChatTemplate(self.template_source, self._variables)
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Ids of ``text``, nothing added; ``special``: spelled special tokens become their ids."""

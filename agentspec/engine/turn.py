@@ -16,6 +16,7 @@ from agentspec.toolcall.prompt import build_turns, tools_saved_chars
 from agentspec.wire.chat import ChatRequest
 from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest
 from agentspec.wire.extension import SpecRequest
+from agentspec.wire.nesting import depth_of, too_deep
 from agentspec.wire.service import TokenizeRequest, TokenizeResponse
 
 from . import validate
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
 _TOKENIZE_CONTEXTS = 4
 """``/tokenize`` counts what does not fit, too, within reason: so many times the context."""
+
+
+_PROMPT_END_TOKENS = 16
 
 
 class TextTokenizer(Protocol):
@@ -106,6 +110,12 @@ class Planner:
 
         Raises ``InvalidRequest`` (or a kind of it) naming the field.
         """
+        try:
+            return self._plan(request, arrival_s)
+        except RecursionError:
+            raise too_deep(_deepest_field(request)) from None
+
+    def _plan(self, request: ChatRequest, arrival_s: float) -> Turn:
         validate.check_model(request.model, self.model)
         asked = request.agentspec or SpecRequest()
         first = self._checked(request, asked, arrival_s)
@@ -120,7 +130,9 @@ class Planner:
             model=self.model,
             sequences=_choices(first, validate.choice_count(request)),
             prompt_tokens=len(first.prompt),
-            reading=Reading.of(request, self._format, spec),
+            reading=Reading.of(
+                request, self._format, spec, in_reasoning=self._begins_in_reasoning(first.prompt)
+            ),
             token_bytes=self._tokenizer.token_bytes,
             stream=bool(request.stream),
             logprobs=first.logprobs is not None,
@@ -182,6 +194,11 @@ class Planner:
                 f"Invalid value for 'messages': {error}.", param="messages"
             ) from None
 
+    def _begins_in_reasoning(self, prompt: list[int]) -> bool:
+        """Whether the template has opened the model's reasoning: it does so at the prompt's end."""
+        end = b"".join(self._tokenizer.token_bytes[token] for token in prompt[-_PROMPT_END_TOKENS:])
+        return self._format.begins_in_reasoning(end.decode("utf-8", "replace"))
+
     def _budget(self, request: ChatRequest, prompt_tokens: int) -> tuple[int, int | None]:
         """(output limit, the same where it is less than the caller asked for)."""
         fits = self.context_tokens - prompt_tokens
@@ -209,6 +226,18 @@ class Planner:
         return TokenizeResponse(
             count=len(tokens), max_model_len=self.context_tokens, tokens=list(tokens)
         )
+
+
+def _deepest_field(request: ChatRequest) -> str:
+    """The path of the schema that went too deep for the functions that walk it."""
+    depths = {
+        f"tools[{index}].function.parameters": depth_of(tool.function.parameters)
+        for index, tool in enumerate(request.tools or ())
+    }
+    wanted = request.response_format
+    if wanted is not None and wanted.json_schema is not None:
+        depths["response_format.json_schema.schema"] = depth_of(wanted.json_schema.schema)
+    return max(depths, key=depths.__getitem__, default="messages")
 
 
 def _choices(first: GenerationRequest, count: int) -> list[GenerationRequest]:

@@ -27,12 +27,19 @@ class CallsReader:
     """
 
     def __init__(
-        self, fmt: ToolFormat, tools: Mapping[str, Any] | None, cursor: Cursor, sink: Sink
+        self,
+        fmt: ToolFormat,
+        tools: Mapping[str, Any] | None,
+        cursor: Cursor,
+        sink: Sink,
+        *,
+        calls: bool = True,
     ):
         self._format, self._tools, self._cursor, self._sink = fmt, tools, cursor, sink
         self._arguments = ArgumentsReader(fmt, tools, cursor)
         opener = () if fmt.anchored else (fmt.open.strip(),)
-        self._openers = (*opener, *fmt.also_open)
+        self._openers = (*opener, *fmt.also_open) if calls else ()
+        self._anchored = fmt.anchored and calls
         self._closers = tuple(m for m in (fmt.close.strip(),) if m)
         before, _, after = fmt.head_template.partition("$name")
         self._before, self._after = before.strip(), after
@@ -77,7 +84,7 @@ class CallsReader:
             else:
                 cursor.mark = None
                 yield from self._reasoning()
-        if self._format.anchored:
+        if self._anchored:
             yield from self._block()
 
     def _reasoning(self) -> Reading[None]:

@@ -24,7 +24,13 @@ class ChannelsReader:
     """Reads a whole answer; text outside of any message is text."""
 
     def __init__(
-        self, fmt: ToolFormat, tools: Mapping[str, Any] | None, cursor: Cursor, sink: Sink
+        self,
+        fmt: ToolFormat,
+        tools: Mapping[str, Any] | None,
+        cursor: Cursor,
+        sink: Sink,
+        *,
+        calls: bool = True,
     ):
         assert fmt.channels is not None
         self._marks, self._cursor, self._sink = fmt.channels, cursor, sink

@@ -12,6 +12,7 @@ import msgspec
 from agentspec.wire.chat import ChatRequest, ResponseFormat, Tool
 from agentspec.wire.errors import InvalidRequest
 
+from .detect import UNKNOWN
 from .format import ToolFormat
 from .schema import check_name, validate_schema
 
@@ -84,6 +85,13 @@ def output_spec(request: ChatRequest, fmt: ToolFormat) -> OutputSpec | None:
         return OutputSpec(format=fmt, grammar=grammar)
     if calls == "never" and answer is None:
         return None
+    if calls != "never" and fmt.name == UNKNOWN:
+        raise InvalidRequest(
+            "Invalid value for 'tools': how this model writes tool calls is not known, so it "
+            "cannot be given tools (the server's setting engine.tool_format names a format).",
+            param="tools",
+            code="unsupported_parameter",
+        )
     one = request.parallel_tool_calls is False
     return OutputSpec(
         format=fmt,

@@ -35,8 +35,9 @@ class Parser:
     call follows is plain text. A call dropped keeps its index.
 
     tools: name -> schema of the parameters, which types arguments that come as bare text; None: not
-    known. in_reasoning: the prompt has opened the reasoning. special: spellings that are tokens of
-    their own; a format's marker among them counts only where it comes as that token.
+    known. calls: whether there are calls at all; else their markup is text. in_reasoning: the
+    prompt has opened the reasoning. special: spellings that are tokens of their own; a format's
+    marker among them counts only where it comes as that token.
     """
 
     def __init__(
@@ -44,13 +45,14 @@ class Parser:
         fmt: ToolFormat,
         tools: Mapping[str, Any] | None = None,
         *,
+        calls: bool = True,
         in_reasoning: bool = False,
         special: Collection[str] = (),
     ):
         self._special = SpecialTokens(fmt, special)
         self._cursor, self._sink = Cursor(), Sink()
         kind = ChannelsReader if fmt.form == "message" else CallsReader
-        self._reader = kind(self._special.format, tools, self._cursor, self._sink)
+        self._reader = kind(self._special.format, tools, self._cursor, self._sink, calls=calls)
         self._steps = self._reader.read(in_reasoning)
         self._over = False
 

@@ -113,7 +113,7 @@ class World:
             model=self.settings.model,
             context_tokens=runner.context_tokens,
             tokenizer=self.tokenizer,
-            tool_format=load_format(self.settings.tool_format),
+            tool_format=load_format("smollm2"),
             compiler=constraints(self.tokenizer, self.settings),
             sources=("suffix", "script"),
         )

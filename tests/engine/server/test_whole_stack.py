@@ -45,6 +45,7 @@ def settings(folder: Path, **changes: Any) -> Settings:
         "context_tokens": 1024,
         "kv_tokens": 4096,
         "step_tokens": 256,
+        "tool_format": "smollm2",
         **changes,
     }.items():
         setattr(chosen.engine, name, value)

@@ -12,12 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, select, text, tuple_
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Table, delete, select, text, tuple_
 
-from .database import insert_new, upsert
+from . import bulk
 from .histogram import Counts, add, pack, unpack
-from .rollup import Cells, Row, session_sums
+from .rollup import Cells, Row, contribution, session_sums
 from .rollup_schema import (
     CUBES,
     LEVELS,
@@ -31,6 +30,7 @@ from .rollup_schema import (
 
 _ADVISORY_LOCK = 0x61676E75
 _NEAR_BUCKETS = 32
+_EXTREMES = ("LEAST", "GREATEST")
 _DIMENSIONS = [column.name for column in rollup_dim.columns][2:]
 
 
@@ -43,8 +43,9 @@ def add_rows(connection: Connection, new: Iterable[Row], gone: Sequence[Row] = (
     sessions = _Sessions()
     for sign, rows in ((1, new), (-1, gone)):
         for row in rows:
-            cells.take(row, sign)
-            sessions.take(row, sign)
+            sums = contribution(row)
+            cells.take(row, sums, sign)
+            sessions.take(row, sums, sign)
     if not cells.sums:
         return
     lock(connection)
@@ -69,7 +70,7 @@ def _write_dims(connection: Connection, cells: Cells) -> None:
     for dim, (cube, values) in cells.dims.items():
         named = dict.fromkeys(_DIMENSIONS, "") | dict(zip(CUBES[cube], values, strict=True))
         rows.append({"id": dim, "cube": cube, **named})
-    connection.execute(insert_new(connection, rollup_dim), rows)
+    bulk.insert(connection, rollup_dim, rows, "ON CONFLICT DO NOTHING")
 
 
 def _write_sums(connection: Connection, table: Table, cells: Cells) -> None:
@@ -78,16 +79,7 @@ def _write_sums(connection: Connection, table: Table, cells: Cells) -> None:
         for (cube, bucket_ms, dim), sums in sorted(cells.sums.items())
     ]
     if rows:
-        connection.execute(_adding(connection, table, SUMS), rows)
-
-
-def _adding(connection: Connection, table: Table, names: Sequence[str], **others: Any):
-    """An INSERT that adds the named columns to those of a row that is there."""
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table)
-    values = {name: table.c[name] + statement.excluded[name] for name in names}
-    values |= {name: make(statement.excluded) for name, make in others.items()}
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key), set_=values)
+        bulk.insert(connection, table, rows, bulk.adding(table, SUMS))
 
 
 def _write_hists(connection: Connection, level: str, cells: Cells) -> None:
@@ -100,8 +92,9 @@ def _write_hists(connection: Connection, level: str, cells: Cells) -> None:
             add(counts, cells.hists[cube, metric, bucket_ms, dim])
             place = {"cube": cube, "metric": metric, "bucket_ms": bucket_ms, "dim_id": dim}
             rows.append({**place, "counts": pack(counts)})
-    if rows:
-        connection.execute(upsert(connection, hist[level]), rows)
+    keys = ", ".join(column.name for column in hist[level].primary_key)
+    replacing = f"ON CONFLICT ({keys}) DO UPDATE SET counts = excluded.counts"
+    bulk.insert(connection, hist[level], rows, replacing)
 
 
 def _stored(
@@ -142,13 +135,13 @@ class _Sessions:
         self._sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * len(SESSION_SUMS))
         self._about: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def take(self, row: Row, sign: int) -> None:
+    def take(self, row: Row, sums: list[int], sign: int) -> None:
+        """``sums``: what the row adds to the cells (``rollup.contribution``)."""
         if not row["session_id"]:
             return
         key = (row["session_id"], row["key_id"])
-        self._sums[key] = [
-            a + sign * b for a, b in zip(self._sums[key], session_sums(row), strict=True)
-        ]
+        mine = session_sums(row, sums)
+        self._sums[key] = [a + sign * b for a, b in zip(self._sums[key], mine, strict=True)]
         at_ms = row["ts_ms"]
         about = self._about.setdefault(key, {"first_ms": at_ms, "last_ms": at_ms})
         about["first_ms"] = min(about["first_ms"], at_ms)
@@ -161,19 +154,14 @@ class _Sessions:
             | dict(zip(SESSION_SUMS, self._sums[key], strict=True))
             for key in sorted(self._sums)
         ]
-        if not rows:
-            return
-        c = rollup_session.c
-        sqlite3 = connection.dialect.name == "sqlite"
-        least, most = (func.min, func.max) if sqlite3 else (func.least, func.greatest)
-        statement = _adding(
-            connection,
+        least, most = ("MIN", "MAX") if connection.dialect.name == "sqlite" else _EXTREMES
+        clause = bulk.adding(
             rollup_session,
             SESSION_SUMS,
-            first_ms=lambda new: least(c.first_ms, new.first_ms),
-            last_ms=lambda new: most(c.last_ms, new.last_ms),
+            first_ms=f"{least}(rollup_session.first_ms, excluded.first_ms)",
+            last_ms=f"{most}(rollup_session.last_ms, excluded.last_ms)",
         )
-        connection.execute(statement, rows)
+        bulk.insert(connection, rollup_session, rows, clause)
 
 
 def _sweep(connection: Connection) -> None:

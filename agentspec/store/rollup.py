@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from .histogram import Counts, add, bin_of
-from .rollup_schema import CUBE_LEVELS, CUBES, LEVELS, MINUTE_MS, PLAIN, SESSION_SUMS, SUMS
+from .rollup_schema import CUBE_LEVELS, CUBES, LEVELS, PLAIN, SESSION_SUMS, SUMS
 
 Row = Mapping[str, Any]
 """A row of ``request`` by column name."""
@@ -28,6 +28,8 @@ HistKey = tuple[int, str, int, int]
 """cube, metric, bucket_ms, dim_id"""
 
 _TIMES = (("ttft", "ttft_ms"), ("tpot", "tpot_ms"), ("e2e", "e2e_ms"), ("queue", "queue_ms"))
+_SESSION_PLACES = [SUMS.index(name) if name in SUMS else None for name in SESSION_SUMS]
+_BASE_MS = {cube: LEVELS[levels[-1]] for cube, levels in CUBE_LEVELS.items()}
 _hist = msgspec.json.Decoder(list[int]).decode
 
 
@@ -62,11 +64,10 @@ def whole_us(ms: float) -> int:
     return int(us) if abs(us) < LARGEST else 0
 
 
-def session_sums(row: Row) -> list[int]:
-    """What the row adds to its session, in the order of ``SESSION_SUMS``."""
-    sums: dict[str, int] = dict(zip(SUMS, contribution(row), strict=True))
-    sums["failed"] = int(row["status"] in ("error", "lost"))
-    return [sums[name] for name in SESSION_SUMS]
+def session_sums(row: Row, sums: list[int]) -> list[int]:
+    """What the row adds to its session (``SESSION_SUMS``), out of its ``contribution``."""
+    failed = int(row["status"] in ("error", "lost"))
+    return [failed if at is None else sums[at] for at in _SESSION_PLACES]
 
 
 class Cells:
@@ -77,18 +78,17 @@ class Cells:
         self.hists: dict[HistKey, Counts] = {}
         self.dims: dict[int, tuple[int, tuple[str, ...]]] = {}
 
-    def take(self, row: Row, sign: int = 1) -> None:
-        """Add a row to its minute in every cube."""
-        sums = contribution(row)
+    def take(self, row: Row, sums: list[int], sign: int = 1) -> None:
+        """Add a row, whose ``contribution`` is ``sums``, to each cube's finest bucket."""
         if sign < 0:
             sums = [-value for value in sums]
-        bucket_ms = row["ts_ms"] - row["ts_ms"] % MINUTE_MS
         bins = [(m, bin_of(row[column])) for m, column in _TIMES if row[column] is not None]
         accepted = _hist(row["spec_hist"]) if row["spec_steps"] else ()
         for cube, names in CUBES.items():
             values = tuple([row[name] or "" for name in names])
             dim = dim_id(cube, values)
             self.dims[dim] = (cube, values)
+            bucket_ms = row["ts_ms"] - row["ts_ms"] % _BASE_MS[cube]
             self._add_sums((cube, bucket_ms, dim), sums)
             for metric, bin in bins:
                 counts = self.hists.setdefault((cube, metric, bucket_ms, dim), {})

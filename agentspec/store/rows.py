@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, select
+from sqlalchemy import BigInteger, Connection, Engine, Integer, Text, delete, select
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
+from . import bulk
 from .cells import add_rows
-from .database import insert_new, upsert
+from .database import upsert
 from .record import RequestRecord
 from .replay import Batch
 from .schema import journal_offset, request
@@ -24,7 +25,12 @@ MAX_TEXT = 500
 their session's name."""
 
 _JSON = ("spec_sources", "spec_hist", "decision")
-_SMALL = {c.name for c in request.columns if str(c.type) == "INTEGER"}
+_TEXT = [c.name for c in request.columns if isinstance(c.type, Text) and c.name not in _JSON]
+_WHOLE = [
+    (c.name, 2**63 - 1 if isinstance(c.type, BigInteger) else 2**31 - 1)
+    for c in request.columns
+    if isinstance(c.type, Integer)
+]
 
 
 def to_row(record: RequestRecord) -> dict[str, Any]:
@@ -33,17 +39,17 @@ def to_row(record: RequestRecord) -> dict[str, Any]:
     A number too large for its column becomes the largest there is, a text is cut to ``MAX_TEXT``,
     NUL characters, which PostgreSQL has no place for, become U+FFFD.
     """
-    row: dict[str, Any] = {}
-    for name in record.__struct_fields__:
-        value = getattr(record, name)
-        if name in _JSON:
-            value = msgspec.json.encode(value).decode()
-        elif isinstance(value, str):
-            value = value[:MAX_TEXT].replace("\0", "\ufffd")
-        elif isinstance(value, int) and not isinstance(value, bool):
-            limit = 2**31 - 1 if name in _SMALL else 2**63 - 1
-            value = max(-limit, min(limit, value))
-        row[name] = value
+    row = msgspec.structs.asdict(record)
+    for name in _JSON:
+        row[name] = msgspec.json.encode(row[name]).decode()
+    for name in _TEXT:
+        text = row[name]
+        if text and (len(text) > MAX_TEXT or "\0" in text):
+            row[name] = text[:MAX_TEXT].replace("\0", "\ufffd")
+    for name, limit in _WHOLE:
+        value = row[name]
+        if value and not -limit <= value <= limit:
+            row[name] = max(-limit, min(limit, value))
     return row
 
 
@@ -139,11 +145,10 @@ def _insert(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str
     been quicker."""
     if not rows:
         return []
-    statement = insert_new(connection, request)
     if connection.dialect.name == "sqlite":
-        connection.execute(statement, rows)
+        bulk.insert(connection, request, rows, "ON CONFLICT DO NOTHING")
         return rows
-    inserted = set(connection.execute(statement.returning(request.c.id), rows).scalars())
+    inserted = bulk.insert_returning(connection, request, rows, "ON CONFLICT DO NOTHING", "id")
     return [row for row in rows if row["id"] in inserted]
 
 

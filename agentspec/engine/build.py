@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from agentspec.settings import EngineSettings, Settings, SettingsError
 from agentspec.toolcall.detect import UNKNOWN, NoSuchFormat, format_for
 from agentspec.toolcall.format import ToolFormat
@@ -145,7 +143,7 @@ def constraints(
 
 def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
     """The curve kept for these weights on this machine, else a new one, which is kept."""
-    key = CurveKey.here(_weights_id(path), runner.kind, torch.get_num_threads())
+    key = CurveKey.here(_weights_id(path), runner.kind, runner.threads)
     curve = cost.load(key)
     if curve is None:
         curve = measure(runner)

@@ -31,7 +31,7 @@ __all__ = ["ExactRunner", "Unavailable"]
 class ExactRunner:
     """One model, its page pool, and the one call that computes; same face as ``Runner``.
 
-    kind: names the library, so what was measured on it.
+    kind: names the library, so what was measured on it; threads: how many run a pass.
     exact: True: integer sums are exact, every float reduction has one fixed order a row, and
     attention merges chunks at fixed positions; so batch, chunking, pages and drafts change no bit.
     """
@@ -46,9 +46,11 @@ class ExactRunner:
         num_pages: int,
         context_tokens: int,
         kind: str = "int8",
+        threads: int = 1,
     ):
         self.model = model
         self.kind = kind
+        self.threads = threads
         self.device = torch.device("cpu")
         self.vocab_size = model.config.vocab
         self.page_tokens = PAGE
@@ -83,7 +85,8 @@ class ExactRunner:
         library = load(user_cache_dir() / "kernels", isa)
         kind = Path(library._name).stem
         threads = settings.threads or default_threads()
-        torch.set_num_threads(threads)
+        # Torch only samples here, and its idle threads spin: passes then took twice as long.
+        torch.set_num_threads(1)
         num_pages = max(1, settings.kv_tokens // PAGE)
         context = min(settings.context_tokens, checkpoint.config.context_tokens)
         model = Int8Llama(checkpoint, num_pages=num_pages, positions=context, taps=taps)
@@ -93,6 +96,7 @@ class ExactRunner:
             num_pages=num_pages,
             context_tokens=settings.context_tokens,
             kind=kind,
+            threads=threads,
         )
 
     def forward(self, spans: Sequence[Span], *, op: str = "all") -> Forward:

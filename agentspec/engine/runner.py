@@ -35,7 +35,7 @@ class Runner:
 
     vocab_size: V, padding included. page_tokens, num_pages: G and P.
     context_tokens: the longest sequence that can run (settings, model and pool allow it).
-    kind: names the arithmetic, so what was measured on it.
+    kind: names the arithmetic, so what was measured on it; threads: how many run a pass.
     exact: whether a row's bits are independent of the other rows, chunking and page placement;
         False here: torch's matrix products choose their summation order by shape.
     """
@@ -56,6 +56,7 @@ class Runner:
         config = model.config
         self.model = model
         self.kind = f"torch-{dtype}".replace("torch.", "")
+        self.threads = torch.get_num_threads()
         self.device = torch.device(device)
         self.vocab_size = config.vocab
         self.page_tokens = page_tokens

@@ -34,6 +34,7 @@ from agentspec.wire.errors import (
     http_status,
     openai_body,
 )
+from agentspec.wire.nesting import check_nesting
 from agentspec.wire.service import TokenizeRequest
 
 from .service import EngineService, Exchange
@@ -116,6 +117,7 @@ async def model(request: Request, name: str) -> Response:
 async def tokenize(request: Request) -> Response:
     service = service_of(request)
     body = await read_body(request, service.max_body_bytes)
+    check_nesting(body)
     try:
         asked = msgspec.json.decode(body, type=TokenizeRequest)
     except msgspec.DecodeError as error:

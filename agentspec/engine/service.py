@@ -14,6 +14,7 @@ from contextlib import aclosing
 
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, decode_request
 from agentspec.wire.errors import AgentspecError, InternalError, Overloaded
+from agentspec.wire.nesting import check_nesting
 from agentspec.wire.service import ModelCard, ModelList, TokenizeRequest, TokenizeResponse
 from agentspec.wire.sse import DONE, KEEPALIVE, error_event, event
 
@@ -107,6 +108,7 @@ class EngineService:
         arrival_s = time.monotonic()
         self._opening += 1
         try:
+            check_nesting(body)
             turn = await self._planned(decode_request(body), arrival_s)
             exchange = Exchange(turn, await self.loop.submit(turn.sequences))
         except BaseException as error:

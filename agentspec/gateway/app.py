@@ -19,7 +19,14 @@ from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.store.pricer import Pricer
 from agentspec.wire.chat import encode
-from agentspec.wire.errors import AgentspecError, InvalidRequest, http_status, openai_body
+from agentspec.wire.errors import (
+    AgentspecError,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    http_status,
+    openai_body,
+)
 from agentspec.wire.messages_errors import anthropic_body, anthropic_status
 from agentspec.wire.service import anthropic_card, anthropic_list
 
@@ -95,7 +102,7 @@ def create_app(
     app.include_router(stored_responses(kept, access))
     for router in mounts:
         app.include_router(router, dependencies=locked)
-    _install_errors(app)
+    _install_errors(app, clock)
     return app
 
 
@@ -178,25 +185,39 @@ def _speaks_anthropic(request: Request) -> bool:
     return "anthropic-version" in request.headers or request.url.path.startswith("/v1/messages")
 
 
-def _install_errors(app: FastAPI) -> None:
+def _install_errors(app: FastAPI, clock: Clock) -> None:
+    """Errors of all that is no ``Endpoint``, each under an id as an endpoint's have one."""
+
+    def told(
+        request: Request, error: AgentspecError, status: int, headers: Mapping[str, str]
+    ) -> Response:
+        name = clock.request_id()
+        if _speaks_anthropic(request):
+            body, id_header = anthropic_body(error, name), {"request-id": name}
+        else:
+            body, id_header = openai_body(error), {"x-request-id": name}
+        return _json(body, status=status, headers=id_header | dict(headers))
+
     @app.exception_handler(AgentspecError)
     async def ours(request: Request, error: AgentspecError) -> Response:
-        status = http_status(error)
+        anthropic = _speaks_anthropic(request)
+        status = anthropic_status(error) if anthropic else http_status(error)
         headers = dict(error.headers)
         if status == 401 and request.url.path.startswith("/dashboard"):
             headers["www-authenticate"] = 'Basic realm="agentspec", charset="UTF-8"'
-        if _speaks_anthropic(request):
-            return _json(anthropic_body(error), status=anthropic_status(error), headers=headers)
-        return _json(openai_body(error), status=status, headers=headers)
+        return told(request, error, status, headers)
 
     @app.exception_handler(HTTPException)
     async def others(request: Request, error: HTTPException) -> Response:
         code = {404: "unknown_url", 405: "method_not_allowed"}.get(error.status_code)
-        told = InvalidRequest(
-            f"{error.detail}: {request.method} {request.url.path}", code=code or "http_error"
-        )
-        body = anthropic_body(told) if _speaks_anthropic(request) else openai_body(told)
-        return _json(body, status=error.status_code, headers=error.headers)
+        kind = NotFound if error.status_code == 404 else InvalidRequest
+        words = f"{error.detail}: {request.method} {request.url.path}"
+        refusal = kind(words, code=code or "http_error")
+        return told(request, refusal, error.status_code, error.headers or {})
+
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, _: Exception) -> Response:
+        return told(request, InternalError("Something failed in the gateway."), 500, {})
 
 
 def _json(

@@ -20,6 +20,10 @@ class Clock:
         """Unix milliseconds."""
         return int(self.wall_s() * 1000)
 
+    def request_id(self) -> str:
+        """A new one."""
+        return uuid7(self.now_ms(), self.entropy(10))
+
 
 def uuid7(now_ms: int, random: bytes) -> str:
     """A UUIDv7 in text form (RFC 9562, 5.7): sorts by ``now_ms``. random: 10 bytes."""

@@ -13,6 +13,7 @@ from agentspec.backends.base import Backend, CountsTokens, Turn
 from agentspec.settings import ModelSettings
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import ModelNotFound, UpstreamFailed
+from agentspec.wire.nesting import check_nesting
 
 from .exchange import Exchange
 from .identity import Identity, canonical_names
@@ -42,6 +43,7 @@ class TokenCounter:
         self, body: bytes, headers: Mapping[str, str], identity: Identity, exchange: Exchange
     ) -> None:
         """Answer one request. Raises ``AgentspecError``."""
+        check_nesting(body)
         asked = await self._surface.translate(body, Caller(headers, identity.scope))
         model = self._models.get(asked.request.model)
         if model is None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import Receive, Scope, Send
 
-from agentspec.wire.errors import AgentspecError
+from agentspec.wire.errors import AgentspecError, InternalError
 
 from .access import Access
 from .body import ClientGone, read_body
@@ -54,6 +54,7 @@ class Endpoint:
             keepalive_s=self._keepalive_s,
             tick_s=self._clock.tick_s,
         )
+        exchange.request_id = self._clock.request_id()
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
             identity = await self._access.identify(headers)
@@ -64,3 +65,6 @@ class Endpoint:
             await exchange.fail(error)
         except ClientGone:
             log.debug("a client left before its answer was finished")
+        except Exception:
+            log.exception("request %s failed", exchange.request_id)
+            await exchange.fail(InternalError("Something failed in the gateway."))

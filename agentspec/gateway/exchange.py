@@ -65,7 +65,7 @@ class Exchange:
         self.gone = False
         self.request_id = ""
         self.headers: dict[str, str] = {}
-        self.last_words = errors.event
+        self.last_words: Callable[[AgentspecError], bytes] = self._event
 
     async def __aenter__(self) -> Exchange:
         worker = asyncio.current_task()
@@ -130,6 +130,9 @@ class Exchange:
                 await self.send_json(self._errors.status(error), body, headers)
                 return
         await self.send_events(self.last_words(error), last=True)
+
+    def _event(self, error: AgentspecError) -> bytes:
+        return self._errors.event(error, self.request_id)
 
     async def _write(self, events: bytes, last: bool) -> None:
         if not self.started:

@@ -23,9 +23,10 @@ from agentspec.routing.policy import Policy
 from agentspec.settings import ModelSettings
 from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk
-from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest, ModelNotFound
+from agentspec.wire.errors import AgentspecError, InternalError, ModelNotFound
+from agentspec.wire.nesting import check_nesting, first_text
 
-from .clock import Clock, uuid7
+from .clock import Clock
 from .exchange import Exchange
 from .identity import MAX_ID_CHARS, Identity, canonical_names, client_of, session_of
 from .ledger import Ledger
@@ -78,34 +79,56 @@ class TurnService:
         """Answer one request and leave its row. headers: names in lower case.
 
         Raises only ``CancelledError`` (the client left, or the server stops) and, for a body that
-        names no model, ``InvalidRequest``: every other error is answered and recorded here.
+        names no model, what is wrong with it: every other error is answered and recorded here.
         """
-        opened = self._opening_record(surface.name, headers, identity.key_id)
+        opened = self._opening_record(surface.name, headers, identity.key_id, exchange.request_id)
         tally = Tally(opened, self._clock.tick_s())
         exchange.request_id = opened.id
         try:
-            caller = Caller(headers, identity.scope, self._self_hosted)
-            asked = await surface.translate(body, caller)
-            model = self._model(asked.request.model)
-            identity.require(asked.request.model, self._canonical)
-        except InvalidRequest as error:
-            opened.model = named_model(body)
-            if not opened.model:
-                raise
-            self._ledger.refuse(self._failed(tally, error, exchange))
-            await exchange.fail(error)
+            asked, model = await self._understood(surface, body, headers, identity)
+            opened.model = asked.request.model
+            turn = self._turn(asked, model, headers, identity.scope, opened)
+            tally.take_request(asked.request, model)
+            answer = asked.answer(Started(turn.id, turn.created_s))
+        except AgentspecError as error:
+            await self._refuse(error, body, opened, tally, exchange)
             return
-        opened.model = asked.request.model
-        turn = self._turn(asked, model, headers, identity.scope, opened)
+        except Exception:
+            log.exception("request %s could not be read", opened.id)
+            await self._refuse(_unforeseen(), body, opened, tally, exchange)
+            return
         self._ledger.open(opened)
-        tally.take_request(asked.request, model)
-        answer = asked.answer(Started(turn.id, turn.created_s))
         exchange.last_words = answer.failed
         session = turn.extension.session or ""
         situation = Situation(opened.model, session, tally.workload, tuple(model.backends))
         metered = not self._vendors.isdisjoint(model.backends)
         wanting = Wanting(surface.name, asked.request, asked.body, model, metered)
         await self._run(turn, situation, identity, wanting, tally, answer, exchange)
+
+    async def _understood(
+        self, surface: Surface, body: bytes, headers: Mapping[str, str], identity: Identity
+    ) -> tuple[Asked, ModelSettings]:
+        """What is asked, and of which model. Raises ``AgentspecError``."""
+        check_nesting(body)
+        asked = await surface.translate(body, Caller(headers, identity.scope, self._self_hosted))
+        model = self._model(asked.request.model)
+        identity.require(asked.request.model, self._canonical)
+        return asked, model
+
+    async def _refuse(
+        self,
+        error: AgentspecError,
+        body: bytes,
+        opened: OpenRecord,
+        tally: Tally,
+        exchange: Exchange,
+    ) -> None:
+        """End a request that was never run. Raises ``error`` where it names no model: no row."""
+        opened.model = opened.model or named_model(body)
+        if not opened.model:
+            raise error
+        self._ledger.refuse(self._failed(tally, error, exchange))
+        await exchange.fail(error)
 
     def _model(self, name: str) -> ModelSettings:
         model = self._models.get(name)
@@ -139,11 +162,13 @@ class TurnService:
             native=asked.native,
         )
 
-    def _opening_record(self, surface: str, headers: Mapping[str, str], key_id: str) -> OpenRecord:
+    def _opening_record(
+        self, surface: str, headers: Mapping[str, str], key_id: str, request_id: str
+    ) -> OpenRecord:
         now_ms = self._clock.now_ms()
         client, version = client_of(headers.get("user-agent", ""))
         return OpenRecord(
-            id=uuid7(now_ms, self._clock.entropy(10)),
+            id=request_id or self._clock.request_id(),
             ts_ms=now_ms,
             surface=surface,
             client=client,
@@ -176,7 +201,7 @@ class TurnService:
             raise
         except Exception:
             log.exception("request %s failed", turn.id)
-            await self._fail(InternalError("Something failed in the gateway."), tally, exchange)
+            await self._fail(_unforeseen(), tally, exchange)
 
     async def _fail(self, error: AgentspecError, tally: Tally, exchange: Exchange) -> None:
         self._ledger.close(self._failed(tally, error, exchange))
@@ -241,9 +266,15 @@ def _ready(answer: Answer, decision: Decision) -> None:
         answer.hold_calls()
 
 
+def _unforeseen() -> InternalError:
+    return InternalError("Something failed in the gateway.")
+
+
 def named_model(body: bytes) -> str:
     """The model that an otherwise unreadable request names; "" where it names none."""
     try:
         return _NAMED.decode(body).model[:MAX_ID_CHARS]
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+    except RecursionError:
+        return first_text(body, "model")[:MAX_ID_CHARS]
+    except (msgspec.DecodeError, msgspec.ValidationError):
         return ""

@@ -10,7 +10,7 @@ from agentspec.wire.errors import InvalidRequest, NotFound
 
 from .access import Access
 from .kept import Kept
-from .surfaces.responses import KeptAnswer
+from .surfaces.responses import kept_answer
 
 
 class _Item(msgspec.Struct):
@@ -21,7 +21,6 @@ class _Output(msgspec.Struct):
     output: list[_Item] = []
 
 
-_ANSWER = msgspec.json.Decoder(KeptAnswer)
 _OUTPUT = msgspec.json.Decoder(_Output)
 
 
@@ -32,10 +31,10 @@ def stored_responses(kept: Kept, access: Access) -> APIRouter:
     async def find(request: Request, name: str) -> tuple[str, bytes]:
         """(scope, response object). Raises ``NotFound``."""
         scope = (await access.identify(request.headers)).scope
-        found = (await kept.get(scope, [name])).get(name) if name.startswith("resp_") else None
+        found = await kept_answer(kept, scope, name)
         if found is None:
             raise NotFound(f"Response with id '{name}' not found. {kept.excuse}", param="id")
-        return scope, bytes(_ANSWER.decode(found).body)
+        return scope, bytes(found.body)
 
     @router.get("/v1/responses/{name}")
     async def get(request: Request, name: str) -> Response:

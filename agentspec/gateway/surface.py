@@ -34,7 +34,7 @@ class ErrorShape(Protocol):
         """The JSON value of an error answer."""
         ...
 
-    def event(self, error: AgentspecError) -> bytes:
+    def event(self, error: AgentspecError, request_id: str) -> bytes:
         """The event that ends a broken stream."""
         ...
 
@@ -50,7 +50,7 @@ class OpenAIErrors:
     def body(self, error: AgentspecError, request_id: str) -> Any:
         return openai_body(error)
 
-    def event(self, error: AgentspecError) -> bytes:
+    def event(self, error: AgentspecError, request_id: str) -> bytes:
         return error_event(error)
 
 

@@ -67,9 +67,9 @@ class MessagesWriter:
             + named_event("message_stop", {"type": "message_stop"})
         )
 
-    def fail(self, error: AgentspecError) -> bytes:
-        """The end of an answer that broke off."""
-        return named_event("error", anthropic_body(error, self._key))
+    def fail(self, error: AgentspecError, request_id: str = "") -> bytes:
+        """The end of an answer that broke off. request_id: as its header tells it."""
+        return named_event("error", anthropic_body(error, request_id))
 
     def body(self, reason: str | None, usage: Usage | None) -> dict[str, Any]:
         """The message object. reason: the upstream's finish reason, None while it is running."""

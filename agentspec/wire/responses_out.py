@@ -18,6 +18,9 @@ from .pieces import Call, Piece, Text
 from .responses_tools import INPUT, ToolSet
 from .sse import named_event
 
+ANSWER_ID = "resp_"
+"""How the ids of answers begin; those of items begin otherwise."""
+
 # What the first events don't repeat: it is large, and stands in the last one.
 _BRIEF = {"instructions": None, "tools": []}
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -45,7 +48,7 @@ class ResponsesWriter:
     """
 
     def __init__(self, key: str, model: str, created_s: int, shown: Shown):
-        self.id = f"resp_{key}"
+        self.id = f"{ANSWER_ID}{key}"
         self._key = key
         self._model = model
         self._created_s = created_s

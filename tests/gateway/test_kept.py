@@ -108,3 +108,18 @@ async def test_a_streamed_answer_is_kept_as_its_last_event_says_it(gateway):
     events = named_events((await ask(gateway, "agent", stream=True)).text)
     last = events[-1]["response"]
     assert (await gateway.http.get(f"/v1/responses/{last['id']}")).json() == last
+
+
+@pytest.mark.parametrize("kind", ["memory", "sql"])
+async def test_an_id_of_another_kind_is_not_found(start, up, tmp_path, kind):
+    async with two_workers(start, up, tmp_path, kind) as (one, _):
+        first = (await ask(one, "agent")).json()
+        for item in first["output"]:
+            refused = await ask(one, previous_response_id=item["id"])
+            assert refused.status_code == 400
+            assert refused.json()["error"]["code"] == "previous_response_not_found"
+            assert (await one.http.get(f"/v1/responses/{item['id']}")).status_code == 404
+        refused = await ask(one, input=[{"type": "item_reference", "id": first["id"]}])
+        assert refused.status_code == 400
+        assert refused.json()["error"]["code"] == "item_not_found"
+        assert [row.status for row in one.journal.closed] == ["ok"] + ["error"] * 5

@@ -36,8 +36,8 @@ class AnthropicErrors:
     def body(self, error: AgentspecError, request_id: str) -> Any:
         return anthropic_body(error, request_id)
 
-    def event(self, error: AgentspecError) -> bytes:
-        return named_event("error", anthropic_body(error))
+    def event(self, error: AgentspecError, request_id: str) -> bytes:
+        return named_event("error", anthropic_body(error, request_id))
 
 
 class MessagesSurface:
@@ -69,11 +69,12 @@ class MessagesAsked:
             self.translated.names,
             thinking=_thinking(self.asked.thinking),
         )
-        return MessagesAnswer(writer, Pieces(f"toolu_{started.key}"), self.request)
+        return MessagesAnswer(writer, Pieces(f"toolu_{started.key}"), self.request, started.id)
 
 
 class MessagesAnswer:
-    def __init__(self, writer: MessagesWriter, pieces: Pieces, request: ChatRequest):
+    def __init__(self, writer: MessagesWriter, pieces: Pieces, request: ChatRequest, id: str):
+        self._id = id
         self._writer = writer
         self._pieces = pieces
         self._request = request
@@ -106,7 +107,7 @@ class MessagesAnswer:
         )
 
     def failed(self, error: AgentspecError) -> bytes:
-        return self._writer.fail(error)
+        return self._writer.fail(error, self._id)
 
 
 def _thinking(asked: Thinking | None) -> str:

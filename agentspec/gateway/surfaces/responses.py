@@ -16,7 +16,7 @@ from agentspec.wire.extension import SpecReport
 from agentspec.wire.pieces import Pieces
 from agentspec.wire.responses import ResponsesRequest, decode_request
 from agentspec.wire.responses_in import Earlier, Translated, append_items, references, translate
-from agentspec.wire.responses_out import ResponsesWriter, Shown
+from agentspec.wire.responses_out import ANSWER_ID, ResponsesWriter, Shown
 
 from .reports import report_field
 
@@ -46,14 +46,14 @@ class ResponsesSurface:
     async def _earlier(self, name: str | None, scope: str) -> Earlier | None:
         if name is None:
             return None
-        found = (await self._kept.get(scope, [name])).get(name)
+        found = await kept_answer(self._kept, scope, name)
         if found is None:
             raise InvalidRequest(
                 f"Previous response with id '{name}' not found. {self._kept.excuse}",
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        return _ANSWER.decode(found).earlier
+        return found.earlier
 
     async def _items(self, asked: ResponsesRequest, scope: str) -> dict[str, bytes]:
         """The JSON of the items that the request refers to."""
@@ -62,7 +62,7 @@ class ResponsesSurface:
             return {}
         found = await self._kept.get(scope, names)
         for name, where in names.items():
-            if name not in found:
+            if name not in found or name.startswith(ANSWER_ID):
                 raise InvalidRequest(
                     f"Item with id '{name}' not found. {self._kept.excuse}",
                     param=where,
@@ -79,6 +79,17 @@ class KeptAnswer(msgspec.Struct):
 
 
 _ANSWER = msgspec.json.Decoder(KeptAnswer)
+
+
+async def kept_answer(kept: Kept, scope: str, name: str) -> KeptAnswer | None:
+    """The answer of that id. Items are kept beside the answers, under ids of other kinds.
+
+    Raises ``InternalError`` where that can't be told.
+    """
+    if not name.startswith(ANSWER_ID):
+        return None
+    found = (await kept.get(scope, [name])).get(name)
+    return None if found is None else _ANSWER.decode(found)
 
 
 @dataclass(frozen=True, slots=True)

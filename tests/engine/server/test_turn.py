@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from agentspec.engine.sampling import SamplingParams
 from agentspec.engine.turn import Turn
-from agentspec.wire.chat import decode_request, encode
+from agentspec.wire.chat import ChatRequest, decode_request, encode
 from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from tests.engine.server.fakes import CONTEXT_TOKENS, MODEL, ByteTokenizer, NoCompiler, planner
 
@@ -222,3 +223,33 @@ def test_a_prompt_of_megabytes_is_refused_without_being_tokenized(monkeypatch):
     long = [{"role": "user", "content": "x" * (CONTEXT_TOKENS * 2)}] * 2
     with pytest.raises(ContextLengthExceeded, match="at least"):
         plan(messages=long)
+
+
+def nested(levels: int) -> dict:
+    value: dict = {}
+    for _ in range(levels):
+        value = {"x-note": value}
+    return value
+
+
+@pytest.mark.parametrize("place", ["tools", "response_format"])
+def test_a_schema_too_deep_for_those_who_walk_it_is_named(place):
+    """Also where its depth is that of a keyword which nobody knows."""
+    function = {"name": "deep", "parameters": {"type": "object", "x-note": nested(900)}}
+    param = "tools[1].function.parameters"
+    fields = {"tools": [{"function": {"name": "flat"}}, {"function": function}]}
+    if place == "response_format":
+        schema = {"name": "a", "schema": function["parameters"]}
+        fields = {"response_format": {"type": "json_schema", "json_schema": schema}}
+        param = "response_format.json_schema.schema"
+    asked = msgspec.convert(
+        {"model": MODEL, "messages": [{"role": "user", "content": "x"}]} | fields, ChatRequest
+    )
+
+    class Walks(NoCompiler):
+        def compile(self, spec):
+            raise RecursionError
+
+    with pytest.raises(InvalidRequest) as caught:
+        planner(Walks()).plan(asked, 0.0)
+    assert caught.value.param == param

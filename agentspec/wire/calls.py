@@ -27,6 +27,7 @@ from .errors import UpstreamFailed
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_MARKS = re.compile(r'\\.?|["{}\[\]]', re.DOTALL)
 _CUT_SHORT = ("length", "content_filter")
 
 
@@ -42,17 +43,44 @@ class Call:
         return _OBJECT.decode(self.arguments)
 
 
+class _Balance:
+    """Whether JSON text, fed in pieces, has closed all that it opened. Each character is looked at
+    once, so that arguments in thousands of pieces cost no more than in one."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+
+    def feed(self, piece: str) -> bool:
+        """True where the text ends at the close of its outermost bracket."""
+        if self._escaped:
+            piece, self._escaped = piece[1:], not piece
+        for mark in _MARKS.findall(piece):
+            if mark[0] == "\\":
+                self._escaped = self._in_string and len(mark) == 1
+            elif mark == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string:
+                self._depth += 1 if mark in "{[" else -1
+        return self._depth == 0 and not self._in_string
+
+
 @dataclass(slots=True)
 class _Growing:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    balance: _Balance = field(default_factory=_Balance)
     sent: bool = False
+    broken: bool = False
 
     def whole(self) -> str | None:
-        """The arguments, if they are a whole object."""
+        """The arguments, if they are a whole object. What has closed without being one stays
+        ``broken``."""
         text = "".join(self.arguments)
-        return text if self.name and text and _is_object(text) else None
+        self.broken = not _is_object(text)
+        return text if self.name and not self.broken else None
 
 
 class CallJoiner:
@@ -126,7 +154,8 @@ class CallJoiner:
                 )
             return []
         growing.arguments.append(more)
-        if not more.rstrip().endswith("}"):
+        closed = growing.balance.feed(more)
+        if growing.broken or not closed or not more.rstrip().endswith("}"):
             return []
         text = growing.whole()
         return [] if text is None else [self._send(growing, text)]

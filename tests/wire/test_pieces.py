@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentspec.wire.calls import CallJoiner
 from agentspec.wire.chat import ChatChunk, ChunkChoice, Delta, FunctionCall, ToolCallDelta
 from agentspec.wire.errors import UpstreamFailed
 from agentspec.wire.pieces import Call, Pieces
@@ -54,6 +59,29 @@ def test_a_torn_call_is_an_error_unless_the_limit_cut_it(arguments):
 def test_what_follows_a_whole_call_is_an_error():
     with pytest.raises(UpstreamFailed, match="went on"):
         read(call('{"a": 1}', name="f"), call(', "b": 2}'))
+
+
+@given(
+    st.dictionaries(st.text(), st.recursive(st.text() | st.integers(), st.lists), max_size=3),
+    st.randoms(use_true_random=False),
+)
+def test_a_call_is_whole_with_its_last_piece(values, random):
+    text, pieces = json.dumps(values, ensure_ascii=random.random() < 0.5), []
+    while text:
+        size = random.randint(1, 4)
+        pieces.append(text[:size])
+        text = text[size:]
+    joiner = CallJoiner("made")
+    heads = [joiner.read(call(piece, name="f")) for piece in pieces]
+    assert [len(found) for found in heads] == [0] * (len(pieces) - 1) + [1]
+    assert heads[-1][0].values() == values
+
+
+def test_arguments_in_thousands_of_pieces_are_parsed_once(monkeypatch):
+    parsed = []
+    monkeypatch.setattr("agentspec.wire.calls._is_object", lambda text: not parsed.append(text))
+    found = read(call('{"a": "', name="f"), *[call("}")] * 5000, call('"}'))
+    assert len(found) == len(parsed) == 1
 
 
 def test_an_empty_call_at_the_limit_is_dropped():

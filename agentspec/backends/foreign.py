@@ -37,8 +37,21 @@ from agentspec.wire.extension import SourceCount, SpecReport, report_from
 from .base import Turn
 
 
+class ForeignFunction(msgspec.Struct):
+    """arguments: JSON text; Ollama and others send the object itself."""
+
+    name: str | None = None
+    arguments: Any = None
+
+    def call(self) -> FunctionCall:
+        text = self.arguments
+        if text is not None and not isinstance(text, str):
+            text = msgspec.json.encode(text).decode()
+        return FunctionCall(name=self.name, arguments=text)
+
+
 class ForeignCall(msgspec.Struct):
-    function: FunctionCall | None = None
+    function: ForeignFunction | None = None
     id: str | None = None
     type: str | None = None
     index: int | None = None
@@ -94,6 +107,8 @@ class ForeignAnswer(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(ForeignAnswer)
+# vLLM's and SGLang's words for a request that was given up within.
+_BROKEN = frozenset(("abort", "error", "cancelled", "canceled"))
 
 
 def decode(data: bytes) -> ForeignAnswer:
@@ -149,7 +164,7 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
             index=position if call.index is None else call.index,
             id=call.id or None,
             type=call.type,
-            function=call.function,
+            function=call.function.call() if call.function else None,
         )
         for position, call in enumerate(text.tool_calls or [])
     ]
@@ -160,6 +175,7 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
         refusal=text.refusal,
         tool_calls=calls or None,
     )
+    _refuse_broken(choice)
     return ChunkChoice(
         choice.index, delta, choice.finish_reason, choice.logprobs, choice.stopped_by()
     )
@@ -174,13 +190,20 @@ def _choice(choice: ForeignChoice) -> Choice:
     )
     if text.tool_calls:
         message.tool_calls = [
-            ToolCall(function=call.function or FunctionCall(), id=call.id)
+            ToolCall(function=(call.function or ForeignFunction()).call(), id=call.id)
             for call in text.tool_calls
         ]
     reasoning = text.reasoning_content or text.reasoning
     if reasoning:
         message.reasoning_content = reasoning
+    _refuse_broken(choice)
     return Choice(choice.index, message, choice.finish_reason, choice.logprobs, choice.stopped_by())
+
+
+def _refuse_broken(choice: ForeignChoice) -> None:
+    """Servers end an answer that they gave up as they end a whole one, but for the reason."""
+    if choice.finish_reason in _BROKEN:
+        raise UpstreamFailed(f"The backend gave its answer up ('{choice.finish_reason}').")
 
 
 def to_usage(usage: ForeignUsage) -> Usage:

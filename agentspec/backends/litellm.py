@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import AsyncGenerator
+import re
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
@@ -39,6 +40,18 @@ _PASSED_FIELDS = frozenset(
         *("prompt_cache_key", "safety_identifier"),
     )
 )
+_PREFIX = re.compile(r"^(?:litellm\.\w+: )+")
+# litellm maps Anthropic's statuses to its own classes; the body tells what they were.
+_STATUS_OF_OWN = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "overloaded_error": 529,
+}
 # Classes of httpx and openai.
 _NO_CONNECTION = frozenset(("ConnectError", "ConnectTimeout"))
 _BROKEN_CONNECTION = frozenset(
@@ -74,6 +87,7 @@ class LiteLLMBackend:
 
     async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
         stream = await self._call(turn, stream=True, stream_options={"include_usage": True})
+        finished = False
         patience_s = self._settings.first_byte_timeout_s
         try:
             while True:
@@ -81,14 +95,29 @@ class LiteLLMBackend:
                     async with asyncio.timeout(patience_s):
                         chunk = await anext(stream)
                 except StopAsyncIteration:
-                    return
+                    break
                 except Exception as error:
                     raise self._translate(error) from None
                 patience_s = self._settings.idle_timeout_s
-                yield to_chunk(decode(chunk.model_dump_json().encode()), turn)
+                answer = decode(chunk.model_dump_json().encode())
+                if any(choice.finish_reason for choice in answer.choices or ()):
+                    finished = True
+                    self._check_end(stream)
+                yield to_chunk(answer, turn)
+            if not finished:
+                raise self._unfinished()
         finally:
             # Dropping the stream would leave the provider generating (and billing).
             await stream.aclose()
+
+    def _check_end(self, stream: Any) -> None:
+        """litellm ends a stream that stopped short with a "stop" of its own."""
+        told = (stream.received_finish_reason, stream.intermittent_finish_reason)
+        if not any(told) and not stream.received_any_finish_reason:
+            raise self._unfinished()
+
+    def _unfinished(self) -> UpstreamFailed:
+        return UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
 
     async def complete(self, turn: Turn) -> ChatResponse:
         answer = await self._call(turn, stream=False)
@@ -136,16 +165,21 @@ class LiteLLMBackend:
         if status in (401, 403):
             return credential_refused(self.name, status)
         message = getattr(error, "message", "") or str(error)
+        own = anthropic_error(message)
+        if own is not None:
+            status = _STATUS_OF_OWN.get(own["error"].get("type", ""), status)
         too_long = kind == "ContextWindowExceededError"
         failed = UpstreamFailed(
-            message.removeprefix(f"litellm.{kind}: "),
-            code="context_length_exceeded" if too_long else code_from_words(message),
+            _PREFIX.sub("", message),
+            param=_word(getattr(error, "param", None)),
+            code="context_length_exceeded"
+            if too_long
+            else code_from_words(message) or _word(getattr(error, "code", None)),
+            type=_word(getattr(error, "type", None)),
             status=status if isinstance(status, int) else None,
-            headers=passed_headers(
-                getattr(getattr(error, "response", None), "headers", None) or {}
-            ),
+            headers=passed_headers(_headers(error)),
         )
-        failed.own = anthropic_error(message)
+        failed.own = own
         return failed
 
     async def models(self) -> list[ModelCard]:
@@ -158,6 +192,17 @@ class LiteLLMBackend:
     async def aclose(self) -> None:
         if self._litellm is not None:
             await self._litellm.close_litellm_async_clients()
+
+
+def _headers(error: Exception) -> Mapping[str, str]:
+    """The headers of the provider's error answer, wherever litellm kept them."""
+    response = getattr(error, "response", None)
+    found = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None)
+    return found or {}
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _causes(error: BaseException | None) -> set[str]:

@@ -1,19 +1,22 @@
 """Any OpenAI-compatible server. The client's JSON goes on as it was sent.
 
 Only ``model``, ``stream``, ``stream_options`` (usage is always asked for) and ``agentspec`` are
-replaced. The client's credential never goes on: the backend gets its own, from the settings.
+replaced, the role "developer" is written "system", which every server knows, and an output limit
+that the server has no room for is lowered. The client's credential never goes on: the backend gets
+its own, from the settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import msgspec
 from aiohttp import ClientResponse
 
 from agentspec.settings import BackendSettings
 from agentspec.wire.chat import ChatChunk, ChatResponse, encode
+from agentspec.wire.context import overflow
 from agentspec.wire.errors import AgentspecError, UpstreamFailed
 from agentspec.wire.extension import SpecRequest
 from agentspec.wire.service import ModelCard
@@ -74,8 +77,8 @@ class OpenAIBackend:
         offered = turn.native is not None and turn.native.path in self.native_paths
         return turn.native if offered else None
 
-    def upstream_body(self, turn: Turn, *, stream: bool) -> bytes:
-        """The JSON to send. ``turn.body`` isn't changed."""
+    def upstream_body(self, turn: Turn, *, stream: bool) -> dict[str, msgspec.Raw]:
+        """The JSON fields to send. ``turn.body`` isn't changed."""
         native = self._native(turn)
         body = dict(native.body if native else turn.body)
         body.pop("agentspec", None)
@@ -89,16 +92,29 @@ class OpenAIBackend:
         else:
             body.pop("stream_options", None)
         _drop_empty_tools(body)
-        return encode(body)
+        if self.kind == "openai":
+            _name_developers_system(body)
+        return body
+
+    async def _open(self, stack: AsyncExitStack, turn: Turn, *, stream: bool) -> ClientResponse:
+        """The 200 answer. A server that refuses the output limit for want of room is asked once
+        more, with the limit that it says would fit."""
+        body = self.upstream_body(turn, stream=stream)
+        try:
+            return await stack.enter_async_context(self._http.post(self.path(turn), encode(body)))
+        except UpstreamFailed as error:
+            if error.status is None or not 400 <= error.status < 500:
+                raise
+            if not _lower_limit(body, error.message):
+                raise
+        return await stack.enter_async_context(self._http.post(self.path(turn), encode(body)))
 
     async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
-        body = self.upstream_body(turn, stream=True)
         open_choices: set[int] = set()
         finished: set[int] = set()
-        async with (
-            self._http.post(self.path(turn), body) as response,
-            aclosing(self._events(response)) as answers,
-        ):
+        async with AsyncExitStack() as stack:
+            response = await self._open(stack, turn, stream=True)
+            answers = await stack.enter_async_context(aclosing(self._events(response)))
             async for answer in answers:
                 for choice in answer.choices or ():
                     open_choices.add(choice.index)
@@ -123,8 +139,8 @@ class OpenAIBackend:
                     yield answer
 
     async def complete(self, turn: Turn) -> ChatResponse:
-        body = self.upstream_body(turn, stream=False)
-        async with self._http.post(self.path(turn), body) as response:
+        async with AsyncExitStack() as stack:
+            response = await self._open(stack, turn, stream=False)
             answer = decode(await self._http.read(response))
         if answer.error is not None:
             raise error_from_event(self.name, answer.error)
@@ -190,3 +206,25 @@ def _drop_empty_tools(body: dict[str, msgspec.Raw]) -> None:
     choice = body.get("tool_choice")
     if choice is not None and bytes(choice).strip() in _FREE_CHOICES:
         del body["tool_choice"]
+
+
+def _lower_limit(body: dict[str, msgspec.Raw], message: str) -> bool:
+    """Bring the output limit down to the room that an error told; False where that is no help."""
+    found = overflow(message)
+    lowered = False
+    for name in ("max_tokens", "max_completion_tokens"):
+        limit = msgspec.json.decode(body[name]) if name in body else None
+        if found is not None and isinstance(limit, int) and 0 < found.room < limit:
+            body[name] = msgspec.Raw(encode(found.room))
+            lowered = True
+    return lowered
+
+
+def _name_developers_system(body: dict[str, msgspec.Raw]) -> None:
+    if b'"developer"' not in bytes(body.get("messages", b"")):
+        return
+    messages = msgspec.json.decode(body["messages"], type=list[dict[str, msgspec.Raw]])
+    for message in messages:
+        if bytes(message.get("role", b"")) == b'"developer"':
+            message["role"] = msgspec.Raw(b'"system"')
+    body["messages"] = msgspec.Raw(encode(messages))

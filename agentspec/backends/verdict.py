@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from agentspec.wire.context import overflow
 from agentspec.wire.errors import UpstreamFailed
 
 _PASSED_HEADERS = ("retry-after", "x-should-retry")
 _RATE_LIMITS = "anthropic-ratelimit-"
-
-# How vLLM, SGLang and llama.cpp say that the prompt is too long. Agents start their compaction on
-# the code, which these servers do not send.
-_CONTEXT = re.compile(
-    r"maximum context length|token count exceeds|exceeds the available context size", re.IGNORECASE
-)
+_QUOTED = re.compile(r"""b'\{.*\}\s*'|b"\{.*\}\s*\"""", re.DOTALL)
+_JSON = json.JSONDecoder()
+_PRINTABLE = re.compile(r"[\x20-\x7e]*")
 
 
 def error_from_answer(
@@ -45,16 +45,24 @@ def passed_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         key: value
         for key, value in headers.items()
-        if key.lower() in _PASSED_HEADERS or key.lower().startswith(_RATE_LIMITS)
+        if (key.lower() in _PASSED_HEADERS or key.lower().startswith(_RATE_LIMITS))
+        and _PRINTABLE.fullmatch(value)
     }
 
 
 def anthropic_error(text: str) -> dict[str, Any] | None:
-    """An error body in Anthropic's shape that stands in ``text``, maybe behind other words."""
+    """An error body in Anthropic's shape that stands in ``text``, maybe among other words.
+
+    litellm quotes the body as Python writes bytes, ``b'{...}'``.
+    """
     start = text.find("{")
+    if start < 0:
+        return None
+    quoted = _QUOTED.search(text)
     try:
-        found = msgspec.json.decode(text[start:]) if start >= 0 else None
-    except (msgspec.DecodeError, RecursionError):
+        body = ast.literal_eval(quoted.group()) if quoted else text[start:].encode()
+        found, _ = _JSON.raw_decode(body.decode("utf-8", "replace"))
+    except (ValueError, SyntaxError, RecursionError):
         return None
     if not isinstance(found, dict) or found.get("type") != "error":
         return None
@@ -109,8 +117,10 @@ def _code(found: dict[str, Any], message: str) -> str | None:
 
 
 def code_from_words(message: str) -> str | None:
-    """The code that a message alone implies, if any."""
-    return "context_length_exceeded" if _CONTEXT.search(message) else None
+    """The code that a message alone implies, if any. Agents start their compaction on the one for
+    prompts that are too long, which few servers send; it isn't told of an output limit that is."""
+    found = overflow(message)
+    return "context_length_exceeded" if found is not None and not found.room else None
 
 
 def _text(value: Any) -> str | None:

@@ -191,6 +191,8 @@ def http_status(error: AgentspecError) -> int:
     503, which agents retry.
     """
     upstream = getattr(error, "status", None)
+    if upstream == 529:  # Anthropic's word for an overload
+        return 503
     if upstream is not None and (400 <= upstream < 500 or upstream == 503):
         return upstream
     return next(_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS)

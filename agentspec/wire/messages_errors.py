@@ -6,9 +6,9 @@ request without its thread where ``details.error_code`` says so (both recorded f
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from .context import overflow
 from .errors import AgentspecError, InvalidRequest, UpstreamFailed, http_status
 
 _TYPES = {
@@ -23,7 +23,6 @@ _TYPES = {
     504: "timeout_error",
 }
 _OVERLOADED = 529
-_NUMBER = re.compile(r"\d+")
 
 
 class ThreadUnsupported(InvalidRequest):
@@ -58,8 +57,7 @@ def anthropic_body(error: AgentspecError, request_id: str = "") -> dict[str, Any
 def _words(error: AgentspecError) -> str:
     if error.code != "context_length_exceeded":
         return error.message
-    numbers = [int(text) for text in _NUMBER.findall(error.message)]
-    distinct = list(dict.fromkeys(number for number in numbers if number))[:2]
-    if len(distinct) < 2:
+    found = overflow(error.message)
+    if found is None or not found.prompt or not found.context:
         return f"prompt is too long: {error.message}"
-    return f"prompt is too long: {max(distinct)} tokens > {min(distinct)} maximum"
+    return f"prompt is too long: {found.prompt} tokens > {found.context} maximum"

@@ -10,9 +10,11 @@ from msgspec import UNSET
 from agentspec.backends.base import Turn
 from agentspec.backends.foreign import decode, to_chunk, to_report, to_response
 from agentspec.backends.http import api_base
-from agentspec.backends.verdict import error_from_answer, error_from_event
+from agentspec.backends.verdict import anthropic_error, error_from_answer, error_from_event
 from agentspec.wire.chat import decode_request
 from agentspec.wire.errors import UpstreamFailed, http_status
+from agentspec.wire.messages_errors import anthropic_body, anthropic_status
+from tests.gateway.upstream import NO_ROOM
 
 REQUEST = decode_request(b'{"model":"mine","messages":[{"role":"user","content":"x"}]}')
 TURN = Turn(id="1", request=REQUEST, body={}, upstream_model="theirs", created_s=9)
@@ -129,12 +131,55 @@ def test_error_bodies(body, message):
     [
         "This model's maximum context length is 10 tokens.",  # vLLM
         "Requested token count exceeds the model's maximum context length",  # SGLang
+        "The input (40000 tokens) is longer than the model's context length (32768 tokens).",
         "the request exceeds the available context size (4096 tokens)",  # llama.cpp
     ],
 )
 def test_context_errors_get_the_code_that_agents_look_for(words):
     body = json.dumps({"error": {"message": words, "code": 400}}).encode()
     assert error_from_answer("b", 400, {}, body).code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_was_given_up_is_no_answer(reason):
+    choice = {"index": 0, "delta": {"content": "x"}, "message": {}, "finish_reason": reason}
+    answer = decode(json.dumps({"choices": [choice]}).encode())
+    for read in (to_chunk, to_response):
+        with pytest.raises(UpstreamFailed, match=reason):
+            read(answer, TURN)
+
+
+def test_arguments_that_come_as_an_object():
+    call = {"function": {"name": "f", "arguments": {"a": [1, None]}}}
+    answer = decode(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode())
+    calls = to_response(answer, TURN).choices[0].message.tool_calls
+    assert calls is not UNSET
+    assert json.loads(calls[0].function.arguments or "") == {"a": [1, None]}
+
+
+def test_an_output_limit_that_is_too_large_is_no_prompt_that_is_too_long():
+    error = error_from_answer("b", 400, {}, json.dumps({"message": NO_ROOM}).encode())
+    assert error.code == "upstream_error"
+
+
+def test_headers_that_cannot_be_sent_on_are_left_out():
+    headers = {"Retry-After": "7\u2007s", "x-should-retry": "true"}
+    assert error_from_answer("b", 429, headers, b"").headers == {"x-should-retry": "true"}
+
+
+def test_an_overload_in_anthropics_status():
+    error = error_from_answer("b", 529, {}, b'{"error": {"message": "Full."}}')
+    assert (http_status(error), anthropic_status(error)) == (503, 529)
+    assert anthropic_body(error)["error"]["type"] == "overloaded_error"
+
+
+@pytest.mark.parametrize("quote", ["litellm.X: AnthropicException - {}", "{}. Handle with `x`."])
+def test_anthropics_body_is_found_in_what_litellm_makes_of_it(quote):
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": 'it\'s "full"'}}
+    raw = json.dumps(body)
+    assert anthropic_error(quote.format(raw)) == body
+    assert anthropic_error(quote.format(raw.encode())) == body
+    assert anthropic_error(quote.format("{not json}")) is None
 
 
 def test_an_error_in_a_stream():

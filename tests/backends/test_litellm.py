@@ -28,6 +28,8 @@ def turn(model, **more):
     return Turn("1", decode_request(raw), msgspec.json.decode(raw, type=dict[str, msgspec.Raw]),
                 "openai/" + model, 9)
 
+SHORT = ("dies", "no_finish", "only_done", "no_choices", "an_error_with_200", "gave_up")
+
 async def text(chunks):
     out = ""
     async for chunk in chunks:
@@ -61,7 +63,7 @@ async def main():
             found[model + "_tries"] = len(up.seen) - before
         found["aborted"] = await fails(backend.complete(turn("aborts")))
         found["aborted_stream"] = await fails(text(backend.chat(turn("aborts", stream=True))))
-        for model in ("dies", "no_finish"):
+        for model in SHORT:
             found[model] = await fails(text(backend.chat(turn(model, stream=True))))
         stream = backend.chat(turn("waits", stream=True))
         await anext(stream)
@@ -96,4 +98,5 @@ def test_litellm_answers_fails_and_stops_like_any_backend():
     assert found["aborted"] == found["aborted_stream"]
     assert found["aborted"][0] == found["dies"][0] == "UpstreamDisconnected"
     assert found["gone"][0] == "UpstreamUnreachable"
-    assert found["dies"][0].startswith("Upstream") and found["no_finish"][0].startswith("Upstream")
+    for model in ("no_finish", "only_done", "no_choices", "an_error_with_200", "gave_up"):
+        assert found[model] and found[model][0].startswith("Upstream"), model

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from agentspec.store.record import RequestRecord
-from tests.gateway.upstream import REPORT, TEXT, USAGE
+from tests.gateway.upstream import REPORT, ROOM, TEXT, USAGE
 
 WHOLE = "".join(TEXT)
 
@@ -89,6 +89,21 @@ async def test_the_engine_gets_the_gateways_scope_and_session(start, up):
     }
     wished = {"include_usage": True, "continuous_usage_stats": True}
     assert up.seen[-1]["stream_options"] == wished
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_output_limit_without_room_is_lowered_once(gateway, up, stream):
+    answer = await gateway.chat("no_room", stream=stream, max_tokens=32000)
+    assert answer.status_code == 200
+    assert [body["max_tokens"] for body in up.seen] == [32000, ROOM]
+    fits = await gateway.chat("no_room", max_tokens=5)
+    assert fits.status_code == 200 and len(up.seen) == 3
+
+
+async def test_developers_are_called_system(gateway, up):
+    messages = [{"role": "developer", "content": 'Say "developer".'}]
+    await gateway.http.post("/v1/chat/completions", json={"model": "good", "messages": messages})
+    assert up.seen[-1]["messages"] == [{"role": "system", "content": 'Say "developer".'}]
 
 
 async def test_the_clients_credential_stays_here(start, up, monkeypatch):

@@ -66,6 +66,13 @@ async def test_refusals_come_before_the_first_byte(gateway, model, status, words
     assert (row.status, row.http_status, row.error_code) == ("error", status, code)
 
 
+@pytest.mark.parametrize("script", ["only_done", "an_error_with_200"])
+async def test_a_stream_that_says_nothing_is_no_answer(gateway, script):
+    answer = await gateway.chat(script, stream=True)
+    assert answer.status_code == 502 and answer.json()["error"]["message"]
+    assert gateway.journal.row.status == "error"
+
+
 async def test_an_error_event_before_any_content_is_an_http_error(gateway):
     answer = await gateway.chat("early_error_chunk", stream=True)
     assert answer.status_code == 400

@@ -62,7 +62,16 @@ async def test_a_backend_that_dies_after_any_chunk(gateway, surface, sent):
 
 @pytest.mark.parametrize("surface", ["responses", "messages"])
 @pytest.mark.parametrize(
-    "model", ["no_finish", "done_without_finish", "garbage", "error_chunk", "torn_call"]
+    "model",
+    [
+        "no_finish",
+        "done_without_finish",
+        "garbage",
+        "error_chunk",
+        "torn_call",
+        "gave_up",
+        "no_choices",
+    ],
 )
 async def test_an_answer_that_breaks_never_ends_cleanly(gateway, surface, model):
     events = named_events((await send(gateway, surface, model)).text)

@@ -16,6 +16,11 @@ from typing import Any
 from aiohttp import web
 
 TEXT = ["Grüße", ", ", "Wélt 🌍", "!"]
+ROOM = 31530
+NO_ROOM = (
+    "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context "
+    "length is 65536 tokens and your request has 34006 input tokens (32000 > 65536 - 34006). None"
+)
 USAGE = {
     "prompt_tokens": 12,
     "completion_tokens": 5,
@@ -85,6 +90,32 @@ async def counts(up: Upstream, request: web.Request, write: Write) -> None:
     await write(chunk(choices=[choice], usage=early))
     await write(chunk(usage=USAGE))
     await write(DONE)
+
+
+async def gave_up(up: Upstream, request: web.Request, write: Write) -> None:
+    """Ends its answer as a whole one, but for the reason."""
+    for event in text_chunks()[:-1]:
+        await write(event)
+    await write(chunk({}, "abort"))
+    await write(DONE)
+
+
+async def only_done(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(DONE)
+
+
+async def no_choices(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(b'data: {"choices": []}\n\n')
+    await write(DONE)
+
+
+async def an_error_with_200(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(b'{"error": {"message": "It broke."}}')
+
+
+async def no_room(up: Upstream, request: web.Request, write: Write) -> None:
+    """Has room for ``ROOM`` output tokens, and refuses a limit above it before it writes."""
+    await good(up, request, write)
 
 
 async def vllm(up: Upstream, request: web.Request, write: Write) -> None:
@@ -289,6 +320,8 @@ async def _chat(up: Upstream, request: web.Request) -> web.StreamResponse:
         status, answer = REFUSALS[name]
         headers = {"Retry-After": "7", "Location": up.url + "/health"}
         return web.json_response(answer, status=status, headers=headers)
+    if name == "no_room" and body.get("max_tokens", 0) > ROOM:
+        return web.json_response({"object": "error", "message": NO_ROOM}, status=400)
     if name == "aborts":
         assert request.transport is not None
         request.transport.abort()
@@ -323,8 +356,9 @@ WHOLE_CALLS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
 async def _whole(up: Upstream, name: str) -> web.Response:
     if name in ("waits", "silent"):
         await up.release.wait()
+    reason = "abort" if name == "gave_up" else "stop"
     message: dict[str, Any] = {"role": "assistant", "content": "".join(TEXT)}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "finish_reason": reason}
     if name in WHOLE_CALLS:
         choice["finish_reason"], calls = WHOLE_CALLS[name]
         message |= {"content": "I will look.", "reasoning_content": "Let me see."}

@@ -157,7 +157,7 @@ def test_the_chat_body_is_spelled_for_other_servers():
     [
         (ContextLengthExceeded.of(9000, 8192).message, "9000 tokens > 8192 maximum"),
         ("maximum context length of 4096 tokens. You requested a total of 5000 tokens: 4900 "
-         "tokens from the input", "5000 tokens > 4096 maximum"),
+         "tokens from the input", "4900 tokens > 4096 maximum"),
         ("the request exceeds the available context size", "exceeds the available context size"),
     ],
 )  # fmt: skip

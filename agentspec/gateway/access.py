@@ -162,10 +162,12 @@ class Access:
     async def _read(self, began_s: float) -> None:
         try:
             self._known = await asyncio.to_thread(self._source.newer, self._known)
-            self._seen_s = began_s
         except Exception as error:
+            if self._failed_s <= self._seen_s:  # not: that they still cannot
+                log.error("the API keys cannot be read: %s", getattr(error, "orig", None) or error)
             self._failed_s = self._clock.tick_s()
-            log.error("the API keys cannot be read: %s", getattr(error, "orig", None) or error)
+        else:
+            self._seen_s = began_s
 
     async def aclose(self) -> None:
         if self._looking is not None:

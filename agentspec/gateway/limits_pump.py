@@ -42,6 +42,7 @@ class Pump:
         self._clock = clock
         self._beat_s = beat_s
         self._leases: Leases | None = None
+        self._away = False
         self._accounts: dict[Place, Account] = {}
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None
@@ -70,7 +71,7 @@ class Pump:
         if self._next is None:
             self._next = asyncio.create_task(self._round())
             self._next.add_done_callback(_looked_at)
-        if self._heart is None:
+        if self._heart is None or self._heart.done():
             self._heart = asyncio.create_task(self._beats())
         return self._next
 
@@ -81,19 +82,14 @@ class Pump:
             if not told:
                 return
             began_s = self._clock.tick_s()
-            work = asyncio.ensure_future(
-                asyncio.to_thread(self._exchange, [ask for _, ask in told])
-            )
             try:
-                grants = await asyncio.shield(work)
-            except asyncio.CancelledError:
-                # The thread goes on: what it does must be booked here as well.
-                grants = await work
+                grants = await asyncio.to_thread(self._exchange, [ask for _, ask in told])
             except Exception as error:
-                log.error("the limits cannot be checked: %s", getattr(error, "orig", None) or error)
                 for account, ask in told:
                     account.failed(ask)
+                self._now_away(error)
                 raise StoreAway from error
+            self._now_away(None)
             assert self._leases is not None
             for account, ask in told:
                 lease_s = self._leases.lease_ms / 1000
@@ -103,6 +99,14 @@ class Pump:
         if self._leases is None:
             self._leases = self._make()
         return self._leases.exchange(asks)
+
+    def _now_away(self, error: Exception | None) -> None:
+        """Log that the store went away, or came back; not that it still is."""
+        if error is not None and not self._away:
+            log.error("the limits cannot be checked: %s", getattr(error, "orig", None) or error)
+        elif error is None and self._away:
+            log.warning("the limits can be checked again")
+        self._away = error is not None
 
     async def _beats(self) -> None:
         """Until all accounts are idle."""
@@ -114,7 +118,6 @@ class Pump:
                 await self.fill()
             for place in [p for p, account in self._accounts.items() if account.idle]:
                 del self._accounts[place]
-        self._heart = None
 
     async def aclose(self) -> None:
         """Tell the last, and give everything back."""

@@ -110,12 +110,7 @@ class KeyStore:
         """(the key, its secret, which cannot be had again)."""
         if not new.name.strip():
             raise KeyRefused("a key needs a name", param="name")
-        if new.cache_scope not in SCOPES:
-            raise KeyRefused("cache_scope must be 'key' or 'project'", param="cache_scope")
-        if new.cache_scope == "project" and new.project is None:
-            raise KeyRefused(
-                "a key without a project has no project's scope to share", param="cache_scope"
-            )
+        _require_scope(new.cache_scope, new.project)
         if new.expires_ms is not None and new.expires_ms <= self._now_ms():
             raise KeyRefused("the key would be expired from the start", param="expires")
         secret = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
@@ -159,6 +154,30 @@ class KeyStore:
             change = update(api_key).where(api_key.c.id == row.id, api_key.c.revoked_ms.is_(None))
             connection.execute(change.values(revoked_ms=self._now_ms()))
             self._bump(connection)
+        return self.get(row.id)
+
+    def change(
+        self,
+        id: str,
+        *,
+        models: Sequence[str] | None = None,
+        cache_scope: str | None = None,
+        operator: bool | None = None,
+    ) -> KeyRecord:
+        """Change what is given; no models at all means every one."""
+        values: dict[str, Any] = {}
+        if models is not None:
+            values["models"] = json.dumps(list(models)) if models else None
+        if operator is not None:
+            values["operator"] = operator
+        with self.engine.begin() as connection:
+            row = _require_key(connection, id)
+            if cache_scope is not None:
+                _require_scope(cache_scope, row.project)
+                values["cache_scope"] = cache_scope
+            if values:
+                connection.execute(update(api_key).where(api_key.c.id == row.id).values(**values))
+                self._bump(connection)
         return self.get(row.id)
 
     def set_limits(self, owner: str, amounts: Mapping[str, int | None]) -> None:
@@ -227,6 +246,15 @@ def key_record(row: Row[Any], limits: Mapping[str, tuple[Limit, ...]]) -> KeyRec
         operator=row.operator,
         limits=limits.get(key_owner(row.id), ()),
     )
+
+
+def _require_scope(cache_scope: str, project: str | None) -> None:
+    if cache_scope not in SCOPES:
+        raise KeyRefused("cache_scope must be 'key' or 'project'", param="cache_scope")
+    if cache_scope == "project" and project is None:
+        raise KeyRefused(
+            "a key without a project has no project's scope to share", param="cache_scope"
+        )
 
 
 def _require_key(connection: Connection, id: str) -> Row[Any]:

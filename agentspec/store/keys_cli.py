@@ -63,7 +63,11 @@ def add_parser(
     )
     limit = keys.add_parser("limit", help="set limits of a key; 'none' takes one away")
     _add_limits(limit)
-    for parser in (show, revoke, rotate, limit):
+    change = keys.add_parser("set", help="change what a key may do")
+    change.add_argument("--models", type=_names_or_all, metavar="A,B", help="only these, or 'all'")
+    change.add_argument("--cache-scope", choices=["key", "project"], help="as for create")
+    change.add_argument("--operator", choices=["yes", "no"], help="may open the dashboard")
+    for parser in (show, revoke, rotate, limit, change):
         parser.add_argument("key", help="its id, or its name where only one has it")
     project = keys.add_parser("project", help="groups of keys").add_subparsers(
         dest="project_what", required=True
@@ -81,6 +85,7 @@ def add_parser(
         ("revoke", revoke),
         ("rotate", rotate),
         ("limit", limit),
+        ("set", change),
         ("project create", made),
         ("project list", project_list),
         ("project limit", project_limit),
@@ -143,6 +148,15 @@ def _limit(store: KeyStore, args: argparse.Namespace) -> None:
     _show(store, args)
 
 
+def _set(store: KeyStore, args: argparse.Namespace) -> None:
+    operator = None if args.operator is None else args.operator == "yes"
+    key = store.change(
+        args.key, models=args.models, cache_scope=args.cache_scope, operator=operator
+    )
+    args.key = key.id
+    _show(store, args)
+
+
 def _list(store: KeyStore, args: argparse.Namespace) -> None:
     from .keys_report import overview
 
@@ -197,6 +211,7 @@ _COMMANDS: dict[str, Callable[[KeyStore, argparse.Namespace], None]] = {
     "revoke": _revoke,
     "rotate": _rotate,
     "limit": _limit,
+    "set": _set,
     "project create": _project_create,
     "project list": _project_list,
     "project limit": _project_limit,
@@ -260,6 +275,11 @@ def _names(text: str) -> list[str]:
     if not names:
         raise argparse.ArgumentTypeError("name at least one model")
     return names
+
+
+def _names_or_all(text: str) -> list[str]:
+    """No names for 'all'."""
+    return [] if text == "all" else _names(text)
 
 
 def _once(what: str, secret: str) -> None:

@@ -22,6 +22,7 @@ from types import TracebackType
 
 import msgspec
 
+from agentspec.gateway.access import may_listen
 from agentspec.settings import Settings, SettingsError, reachable, secret, with_defaults
 from agentspec.wire.access import guard_for
 
@@ -75,7 +76,7 @@ class Installation:
 
     def _prepare(self) -> None:
         settings = self.settings
-        guard_for(settings.server)
+        may_listen(settings)
         if self._with_engine:
             guard_for(settings.engine)
         settings.data_dir = str(settings.data_path.absolute())

@@ -1,0 +1,227 @@
+"""Slices in one process against a store in memory: nothing is lost, doubled, or taken too often."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from agentspec.gateway.clock import Clock
+from agentspec.gateway.identity import Identity
+from agentspec.gateway.limits import Limits, Wanting
+from agentspec.gateway.limits_account import Account
+from agentspec.gateway.limits_estimate import TOKENS_PER_IMAGE, Prices, estimate
+from agentspec.gateway.limits_pump import Pump, StoreAway
+from agentspec.gateway.limits_told import duration
+from agentspec.settings import ModelSettings, Settings
+from agentspec.store.budgets import ALWAYS, Limit
+from agentspec.store.cost import Price
+from agentspec.store.leases import LEASE_MS, Ask, Grant, Leases, Place, _grant
+from agentspec.store.pricer import Pricer
+from agentspec.store.record import RequestRecord
+from agentspec.wire.chat import ChatRequest, Message, decode_request
+from agentspec.wire.errors import AgentspecError
+
+
+class Time:
+    now_s = 1000.0
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.now_s, lambda: self.now_s)
+
+
+class Store(Leases):
+    """The rule of ``Leases`` for one holder, without a database."""
+
+    def __init__(self):
+        self.lease_ms = LEASE_MS
+        self.used: dict[Place, int] = {}
+        self.held: dict[Place, int] = {}
+        self.exchanges = 0
+        self.away = False
+
+    def exchange(self, asks: Sequence[Ask]) -> dict[Place, Grant]:
+        if self.away:
+            raise OSError("away")
+        self.exchanges += 1
+        grants = {}
+        for ask in asks:
+            self.used[ask.place] = self.used.get(ask.place, 0) + ask.spent
+            grants[ask.place] = _grant(ask, self.used[ask.place], 0)
+            self.held[ask.place] = ask.held + grants[ask.place].granted
+        return grants
+
+    def leave(self) -> None:
+        self.held.clear()
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """Limits over a store in memory, and requests of a wished size."""
+
+    def __init__(self, **limits: int):
+        self.time, self.store = Time(), Store()
+        self.pump = Pump(lambda: self.store, self.time.clock(), beat_s=0.01)
+        prices = Prices({}, Pricer(Settings()))
+        self.limits = Limits(self.pump, prices, self.time.clock())
+        self.identity = Identity(
+            "k", "k", None, tuple(Limit("key:k", kind, n) for kind, n in limits.items())
+        )
+
+    async def admit(self, id: str, tokens: int = 1) -> str:
+        """ "" when it was let in, else the error's code."""
+        request = ChatRequest("m", [Message("user", "")], max_tokens=tokens)
+        wanting = Wanting("chat", request, {}, ModelSettings(backends=["b"]), False)
+        try:
+            await self.limits.admit(id, self.identity, wanting)
+        except AgentspecError as error:
+            return error.code or "?"
+        return ""
+
+    def settle(self, id: str, tokens: int) -> None:
+        self.limits.settle(RequestRecord(id=id, ts_ms=0, in_tok=tokens))
+
+    def used(self, kind: str) -> int:
+        return sum(n for (_, k, _), n in self.store.used.items() if k == kind)
+
+
+async def test_what_is_told_is_what_was_used():
+    """Many requests at once, of random size, some coming to more than they reserved."""
+    rng = random.Random(1)
+    bench = Bench(tpm=3000, concurrency=7, rpm=10_000)
+    running, spent, admitted, most = set(), 0, 0, 0
+
+    async def one(number: int) -> None:
+        nonlocal spent, admitted, most
+        reserved, used = rng.randrange(1, 60), rng.randrange(0, 80)
+        for _ in range(rng.randrange(3)):
+            await asyncio.sleep(0)
+        if await bench.admit(str(number), reserved):
+            return
+        running.add(number)
+        admitted, most = admitted + 1, max(most, len(running))
+        await asyncio.sleep(0.001 * rng.randrange(3))
+        running.remove(number)
+        spent += used
+        bench.settle(str(number), used)
+
+    for wave in range(12):
+        await asyncio.gather(*(one(100 * wave + n) for n in range(20)))
+    await bench.limits.aclose()
+    assert bench.used("tpm") == spent and bench.used("concurrency") == 0
+    assert bench.used("rpm") == admitted > 20
+    assert most <= 7 and spent <= 3000 + 7 * 80
+    assert bench.store.held == {}
+
+
+async def test_most_requests_ask_nobody():
+    bench = Bench(rpm=100_000)
+    for number in range(300):
+        assert await bench.admit(str(number)) == ""
+        bench.settle(str(number), 0)
+    assert bench.store.exchanges < 40
+    await bench.limits.aclose()
+    assert bench.used("rpm") == 300
+
+
+async def test_an_idle_limit_gives_everything_back_and_rests():
+    bench = Bench(rpm=1000, concurrency=50)
+    for number in range(40):
+        assert await bench.admit(str(number)) == ""
+    for number in range(40):
+        bench.settle(str(number), 0)
+    while bench.pump._accounts:
+        await asyncio.sleep(0.005)
+    assert set(bench.store.held.values()) == {0} and bench.used("rpm") == 40
+    assert await bench.admit("again") == ""  # and it wakes up again
+    await bench.limits.aclose()
+
+
+async def test_a_cancelled_wait_reserves_nothing():
+    bench = Bench(concurrency=3)
+    waiting = asyncio.create_task(bench.admit("a"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert [await bench.admit(n) for n in "bcd"] == ["", "", ""]
+    assert await bench.admit("e") == "rate_limit_exceeded"
+    await bench.limits.aclose()
+
+
+async def test_a_lease_that_has_ended_covers_nothing():
+    """The store is away for longer than the lease: others may have been given the slice."""
+    bench = Bench(usd_day=10**9, tpm=10**6)
+    for number in range(20):
+        assert await bench.admit(str(number), 10) == ""
+        bench.settle(str(number), 10)
+    bench.store.away = True
+    bench.time.now_s += LEASE_MS / 1000 - 0.5
+    assert await bench.admit("within") in ("", StoreAway.code)
+    bench.time.now_s += 1
+    assert await bench.admit("after") == StoreAway.code
+    bench.store.away = False
+    assert await bench.admit("back") == ""
+    bench.settle("back", 10)
+    await bench.limits.aclose()
+    assert bench.used("tpm") >= 210  # nothing that was used is forgotten
+
+
+async def test_a_store_that_is_away_from_the_start():
+    bench = Bench(rpm=5)
+    bench.store.away = True
+    assert await bench.admit("a") == StoreAway.code
+    bench.store.away = False
+    assert await bench.admit("a") == ""
+    await bench.limits.aclose()
+
+
+def test_settling_more_than_was_reserved_is_owed():
+    account = Account(Limit("key:k", "tpm", 100), ALWAYS, free=10, until_s=1.0)
+    account.take(10)
+    account.settle(10, 35)
+    assert (account.free, account.reserved, account.spent) == (-25, 0, 35)
+    ask = account.ask()
+    assert (ask.spent, ask.held, ask.need) == (35, -25, 25)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0ms"), (0.25, "250ms"), (1, "1s"), (59.2, "1m0s"), (360, "6m0s"), (3723, "1h2m3s")],
+)
+def test_durations_as_openai_writes_them(seconds, text):
+    assert duration(seconds) == text
+
+
+def ask(content: str, **more: object) -> tuple[ChatRequest, dict[str, msgspec.Raw]]:
+    body = {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+    raw = msgspec.json.encode(body)
+    return decode_request(raw), msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+
+
+def test_an_estimate_is_bytes_and_the_limit():
+    model = ModelSettings(backends=["b"])
+    price = Price(in_nusd_per_m=2_000_000, cached_nusd_per_m=1, out_nusd_per_m=3_000_000)
+    found = estimate(*ask("x" * 4000, max_tokens=50, n=2), model, lambda _: price, writes=True)
+    assert 1000 <= found.in_tok <= 1020 and found.out_tok == 100
+    assert found.nusd == found.in_tok * 2 + 100 * 3
+    unlimited = estimate(*ask("x"), model, lambda _: None, writes=True)
+    assert unlimited.out_tok == 4096 and unlimited.nusd is None
+    small = ModelSettings(backends=["b"], context_tokens=512)
+    assert estimate(*ask("x"), small, lambda _: None, writes=True).out_tok == 512
+    assert estimate(*ask("x"), small, lambda _: None, writes=False).out_tok == 0
+
+
+def test_an_image_counts_as_one_not_by_its_bytes():
+    parts = [
+        {"type": "text", "text": "what is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 400_000}},
+    ]
+    request, body = ask("", messages=[{"role": "user", "content": parts}])
+    found = estimate(request, body, ModelSettings(backends=["b"]), lambda _: None, writes=False)
+    assert TOKENS_PER_IMAGE <= found.in_tok < TOKENS_PER_IMAGE + 50

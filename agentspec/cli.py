@@ -212,8 +212,14 @@ def _gateway_serve(args: argparse.Namespace) -> int:
 def _keep_running(installation: Installation) -> None:
     from agentspec.store.migrate import upgrade
 
+    settings = installation.settings
     with installation:
-        upgrade(installation.settings.database_url)
+        upgrade(settings.database_url)
+        if settings.vendors:
+            from agentspec.backends.litellm_prices import read
+            from agentspec.store.price_cli import enter
+
+            enter(settings.database_url, read)
         asyncio.run(installation.run(lambda line: print(line, flush=True)))
 
 
@@ -235,7 +241,12 @@ def _gateway_worker(args: argparse.Namespace) -> int:
     from agentspec.dashboard.app import router
     from agentspec.gateway.worker import run
 
-    run(settings, args.fd, mounts=[router(settings.database_url)], metrics_dir=shared)
+    run(
+        settings,
+        args.fd,
+        mounts=[router(settings.database_url, pools=settings.pools)],
+        metrics_dir=shared,
+    )
     return 0
 
 

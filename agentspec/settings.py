@@ -210,6 +210,16 @@ class Settings(_Section):
         return SettingsError(f"the data folder {self.data_dir} cannot be used: {error.strerror}")
 
     @property
+    def pools(self) -> dict[str, PoolSettings]:
+        """What self-hosted backends cost, where that is known."""
+        return {name: b.pool for name, b in self.backends.items() if b.pool is not None}
+
+    @property
+    def vendors(self) -> frozenset[str]:
+        """The backends that are a vendor's."""
+        return frozenset(name for name, b in self.backends.items() if b.kind in VENDOR_KINDS)
+
+    @property
     def database_url(self) -> str:
         """The store's SQLAlchemy URL."""
         return self.store.url or f"sqlite:///{(self.data_path / 'agentspec.db').absolute()}"

@@ -4,15 +4,17 @@ work in them, in its thread pool and not on the event loop."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, Response
 
+from agentspec.settings import PoolSettings
 from agentspec.store.errors import StoreError
 from agentspec.store.reader import Reader
 from agentspec.store.requests import Filters
+from agentspec.store.window import Window
 
 from .assets import ASSETS, asset_response
 from .cursor import parse_cursor
@@ -35,15 +37,18 @@ def router(
     authorize: Callable[..., Any] | None = None,
     *,
     clock: Callable[[], float] = time.time,
+    pools: Mapping[str, PoolSettings] | None = None,
 ) -> APIRouter:
     """The pages under ``/dashboard`` over the ledger at ``database_url``.
 
     ``authorize``: a FastAPI dependency that raises unless the caller may see the pages; style sheet
-    and icon need none. ``clock``: seconds since 1970. Connects to nothing before the first page;
-    while the database is away or not at this code's revision, pages answer 503 and say why.
+    and icon need none. ``clock``: seconds since 1970. ``pools``: what self-hosted backends cost by
+    the hour, by name. Connects to nothing before the first page; while the database is away or not
+    at this code's revision, pages answer 503 and say why.
     """
     routes = APIRouter(include_in_schema=False)
-    _add_pages(routes, Reader(database_url), [Depends(authorize)] if authorize else [], clock)
+    dependencies = [Depends(authorize)] if authorize else []
+    _add_pages(routes, Reader(database_url), dependencies, clock, pools or {})
 
     @routes.get("/dashboard/static/{name}")
     def static(name: str) -> Response:
@@ -55,7 +60,11 @@ def router(
 
 
 def _add_pages(
-    routes: APIRouter, reader: Reader, dependencies: list[Any], clock: Callable[[], float]
+    routes: APIRouter,
+    reader: Reader,
+    dependencies: list[Any],
+    clock: Callable[[], float],
+    pools: Mapping[str, PoolSettings],
 ) -> None:
     pages = Pages()
 
@@ -94,6 +103,13 @@ def _add_pages(
             return pages.requests(rows[:size], len(rows) > size, chosen, now_ms, filters), 200
 
         return page(render)
+
+    @routes.get("/dashboard/cost", dependencies=dependencies)
+    def cost(range: str = "") -> HTMLResponse:
+        chosen, now_ms = parse_range(range), int(clock() * 1000)
+        # Up to now: what is provisioned later is not paid for yet.
+        window = Window(chosen.window(now_ms).since_ms, now_ms + 1)
+        return page(lambda: (pages.cost(reader.costs(pools, window), pools, chosen, window), 200))
 
     @routes.get("/dashboard/keys", dependencies=dependencies)
     def keys() -> HTMLResponse:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import jinja2
 from markupsafe import Markup
 
-from agentspec.settings import DEFAULT_MODEL
+from agentspec.settings import DEFAULT_MODEL, PoolSettings
+from agentspec.store.glance import Glance
 from agentspec.store.keys_report import KeysOverview
 from agentspec.store.reader import Overview
 from agentspec.store.record import RequestRecord
 from agentspec.store.requests import Filters
+from agentspec.store.window import Window
 
-from . import text
+from . import cost_page, text
 from .assets import ASSETS, asset_url
 from .cursor import cursor
 from .detail import detail
@@ -84,6 +87,20 @@ class Pages:
             detail=shown,
             timeline=timeline(shown.phases),
             session_url=list_url(RANGES[-1], session=record.session_id),
+        )
+
+    def cost(
+        self, found: Glance, pools: Mapping[str, PoolSettings], chosen: Range, window: Window
+    ) -> str:
+        """What the window cost."""
+        return self._render(
+            "cost.html",
+            path="/dashboard/cost",
+            chosen=chosen,
+            until_ms=window.until_ms,
+            tiles=cost_page.tiles(found),
+            pools=cost_page.pool_tables(found, pools),
+            billed=found.billed,
         )
 
     def keys(self, found: KeysOverview, now_ms: int) -> str:

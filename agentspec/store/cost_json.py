@@ -42,6 +42,7 @@ def _pool(cost: PoolCost) -> dict[str, Any]:
         "overrun_us": bill.overrun_us,
         "usage": {k: v for k, v in asdict(bill.usage).items() if k != "group"},
         "per_million": per_million(bill),
+        "requests_without_busy_time": cost.untold,
         "savings": asdict(cost.savings),
         "elsewhere": [_elsewhere(one) for one in cost.elsewhere],
         "groups": [{**asdict(group), "busy": _parts(parts)} for group, parts in cost.groups],

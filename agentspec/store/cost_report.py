@@ -21,7 +21,7 @@ from .pool import busy_nusd_per_us, nusd_per_h
 from .provision import Bill, Parts, bill, shares
 from .savings import Savings, savings
 from .schema import request
-from .usage import Usage, usage
+from .usage import Usage, untold, usage
 from .window import Window, total
 
 
@@ -36,12 +36,14 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class PoolCost:
-    """A self-hosted backend. groups: its requests by the column asked for, and their busy cost."""
+    """A self-hosted backend. groups: its requests by the column asked for, and their busy cost.
+    untold: requests with output that told no busy time, so that theirs shows as idle."""
 
     backend: str
     pool: PoolSettings
     nusd_per_h: Fraction
     bill: Bill
+    untold: int
     savings: Savings
     elsewhere: list[Elsewhere]
     groups: list[tuple[Usage, Parts]]
@@ -101,7 +103,7 @@ def report(
 ) -> Report:
     """The report on a window. at: commercial models (``MODEL`` or ``MODEL@VERSION``) to compare
     with; by: the column by which pools' requests are divided. Raises ``PriceError``."""
-    pools = {n: b.pool for n, b in settings.backends.items() if b.pool is not None}
+    pools = settings.pools
     window_ms = round(settings.engine.control_window_s * 1000)
     return Report(
         window=window,
@@ -135,6 +137,7 @@ def _pool(
         pool=pool,
         nusd_per_h=nusd_per_h(pool),
         bill=whole,
+        untold=untold(connection, window, name),
         savings=savings(connection, window, name, window_ms, busy_nusd_per_us(pool)),
         elsewhere=elsewhere,
         groups=list(zip(groups, shares(pool, whole, groups), strict=True)),

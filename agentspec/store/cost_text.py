@@ -62,8 +62,8 @@ def _pool(cost: PoolCost) -> list[str]:
     told.append(f"  of it rejected drafts {usd(bill.rejected_nusd):>13}  (estimate by rows)")
     used = "unknown" if bill.utilisation is None else f"{float(bill.utilisation):.1%}"
     told.append(f"  utilisation {used}; {bill.usage.requests:,} requests; {_tokens(cost)}")
-    if bill.usage.untold:
-        told.append(f"  {bill.usage.untold:,} requests told no busy time: theirs shows as idle")
+    if cost.untold:
+        told.append(f"  {cost.untold:,} requests told no busy time: theirs shows as idle")
     if bill.overrun_us:
         told.append(f"  busy for {bill.overrun_us / 1e6:.1f} s more than was provisioned")
     prices = per_million(bill)

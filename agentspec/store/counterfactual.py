@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, select
+from sqlalchemy import ColumnElement, Connection, and_, select
 
 from .book import names
 from .cost import Cost, Price, cost
@@ -67,11 +67,12 @@ def counterfactual(
     tier is rounded once, over the sum of its tokens."""
     first = tiers[0]
     parts = []
-    limits = [tier.price.above_tok for tier in tiers]
-    for tier, below in zip(tiers, [*limits[1:], None], strict=True):
+    limits = [tier.price.above_tok or -1 for tier in tiers]
+    for tier, above, below in zip(tiers, limits, [*limits[1:], None], strict=True):
         tokens = request.c.in_tok
-        above = tokens > tier.price.above_tok if tier.price.above_tok else tokens >= 0
-        fits = and_(above, tokens <= below) if below is not None else above
+        fits = None  # all of them, which the rollups can tell
+        if len(tiers) > 1:
+            fits = and_(tokens > above, *(() if below is None else (tokens <= below,)))
         parts.append(_priced(connection, window, backend, tier.price, fits))
     return Counterfactual(
         model=first.model,
@@ -91,7 +92,13 @@ def counterfactual(
     )
 
 
-def _priced(connection: Connection, window: Window, backend: str, price: Price, fits) -> Cost:
+def _priced(
+    connection: Connection,
+    window: Window,
+    backend: str,
+    price: Price,
+    fits: ColumnElement[bool] | None,
+) -> Cost:
     (sums,) = usage(connection, window, backend, more=fits)
     return cost(
         price,

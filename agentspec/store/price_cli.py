@@ -104,19 +104,25 @@ def run_list(url: str, args: argparse.Namespace) -> list[str]:
 
 def run_import(url: str, args: argparse.Namespace, read_map: Callable[[], PriceMap]) -> list[str]:
     """Enter the published prices and litellm's; what is there already stays as it is."""
+    return enter(url, read_map, args.valid_from)
+
+
+def enter(url: str, read_map: Callable[[], PriceMap], valid_from: int | None = None) -> list[str]:
+    """The same. valid_from: milliseconds UTC from which litellm's map holds; None: from now on, and
+    not again where this version of it has been entered. Returns a line a source."""
     from . import published
     from .connection import writing
     from .prices import add_version
 
     found = read_map()
-    valid_from_ms = time.time_ns() // 1_000_000 if args.valid_from is None else args.valid_from
+    valid_from_ms = time.time_ns() // 1_000_000 if valid_from is None else valid_from
     lines = []
     with writing(url) as connection:
         for source, valid, prices in (
             (published.SOURCE, published.VALID_FROM_MS, published.prices()),
             (f"litellm {found.version}", valid_from_ms, of_map(found)),
         ):
-            if args.valid_from is None and _entered(connection, source):
+            if valid_from is None and _entered(connection, source):
                 number = None
             else:
                 number = add_version(connection, source, valid, prices)

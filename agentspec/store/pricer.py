@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from agentspec.settings import VENDOR_KINDS, Settings
+from agentspec.settings import Settings
 
 from .book import PriceBook, names
 from .cost import (
@@ -46,12 +46,8 @@ class Pricer:
     def __init__(self, settings: Settings):
         self._url = settings.database_url
         self._listed = {name: from_settings(m.price) for name, m in settings.models.items()}
-        self._rates = {
-            name: busy_nusd_per_us(backend.pool)
-            for name, backend in settings.backends.items()
-            if backend.pool is not None
-        }
-        self._vendors = {n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS}
+        self._rates = {name: busy_nusd_per_us(pool) for name, pool in settings.pools.items()}
+        self._vendors = settings.vendors
         self._wanted = {
             wanted
             for name, model in settings.models.items()

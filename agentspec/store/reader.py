@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from agentspec.settings import PoolSettings
+
 from . import requests, slices
 from .acceptance import Acceptance, acceptance
 from .breakdown import Place, breakdown
 from .database import connect_reader
 from .errors import StoreError
+from .glance import Glance, glance
 from .keys_report import KeysOverview, keys_and_projects
 from .latency import Latency, latency
 from .migrate import require_current
@@ -103,6 +106,11 @@ class Reader:
         """See ``keys_report.keys_and_projects``."""
         with self._snapshot() as connection:
             return keys_and_projects(connection, now_ms)
+
+    def costs(self, pools: Mapping[str, PoolSettings], window: Window) -> Glance:
+        """See ``glance.glance``."""
+        with self._snapshot() as connection:
+            return glance(connection, pools, window)
 
     def close(self) -> None:
         self._engine.dispose()

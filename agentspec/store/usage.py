@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
+from .rebuild import floors
 from .schema import request
+from .slices import Slice, sums
 from .window import Window, total
 
 GROUPS = ("model", "workload", "session_id", "key_id", "client", "status", "spec_arm", "id")
 """Columns by which a bill can be split."""
+_IN_ROWS = ("session_id", "id")
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over requests. ``group``: the value of the column they are grouped by.
-
-    untold: requests that have output, but no busy time (their backend doesn't tell).
-    """
+    """Sums over requests. ``group``: the value of the column they are grouped by."""
 
     group: str = ""
     requests: int = 0
-    untold: int = 0
     in_tok: int = 0
     cached_tok: int = 0
     out_tok: int = 0
@@ -52,7 +51,7 @@ class Usage:
         )
 
 
-_SUMMED = [f.name for f in fields(Usage)][3:]
+_SUMMED = [f.name for f in fields(Usage)][1:]
 
 
 def usage(
@@ -63,21 +62,42 @@ def usage(
     by: str | None = None,
     more: ColumnElement[bool] | None = None,
 ) -> list[Usage]:
-    """The sums of a backend's requests: one, or one a group of the column ``by`` (``GROUPS``).
+    """The sums of a backend's requests: one, or one a group of the column ``by`` (``GROUPS``), in
+    the order of their names.
 
-    more: a further condition on the rows. Groups come in the order of their names.
+    more: a further condition on the rows. Read from the rollups where these can tell, so also of
+    rows that were pruned.
     """
+    if more is not None or by in _IN_ROWS:
+        return _of_rows(connection, window, backend, by, more)
+    slice = Slice(window, {"backend": backend}, floors(connection))
+    found = sums(connection, slice, _SUMMED, by=() if by is None else (by,))
+    return [Usage("".join(key), **values) for key, values in sorted(found.items())]
+
+
+def untold(connection: Connection, window: Window, backend: str) -> int:
+    """Requests with output whose backend told no busy time."""
     c = request.c
     busy = c.busy_prefill_us + c.busy_decode_us + c.busy_draft_us + c.busy_grammar_us
+    query = select(func.count()).where(
+        window.rows(), c.backend == backend, c.out_tok > 0, busy == 0
+    )
+    return connection.execute(query).scalar_one()
+
+
+def _of_rows(
+    connection: Connection,
+    window: Window,
+    backend: str,
+    by: str | None,
+    more: ColumnElement[bool] | None,
+) -> list[Usage]:
+    c = request.c
     query = select(
-        func.count().label("requests"),
-        total(case((and_(c.out_tok > 0, busy == 0), 1), else_=0)).label("untold"),
-        *(total(c[name]).label(name) for name in _SUMMED),
+        func.count().label("requests"), *(total(c[name]).label(name) for name in _SUMMED[1:])
     ).where(window.rows(), c.backend == backend)
     if more is not None:
         query = query.where(more)
     if by is not None:
-        assert by in GROUPS, f"no such group: {by}"
-        group = func.coalesce(c[by], "")
-        query = query.add_columns(group.label("group")).group_by(group).order_by(group)
+        query = query.add_columns(c[by].label("group")).group_by(c[by]).order_by(c[by])
     return [Usage(**row._asdict()) for row in connection.execute(query)]

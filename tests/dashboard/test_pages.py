@@ -28,7 +28,13 @@ POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-PAGES = ["/dashboard", "/dashboard?range=30d", "/dashboard/requests", "/dashboard/requests/none"]
+PAGES = [
+    "/dashboard",
+    "/dashboard?range=30d",
+    "/dashboard/cost",
+    "/dashboard/requests",
+    "/dashboard/requests/none",
+]
 
 
 class Tags(HTMLParser):

@@ -8,8 +8,15 @@ import pytest
 from fastapi import APIRouter
 
 from agentspec.gateway.app import create_app
-from agentspec.settings import BackendSettings, ModelSettings, ServerSettings, Settings
+from agentspec.settings import (
+    BackendSettings,
+    ModelSettings,
+    PoolSettings,
+    ServerSettings,
+    Settings,
+)
 from tests.gateway.serving import ListJournal, running
+from tests.gateway.upstream import REPORT
 
 
 def settings_for(urls: dict[str, str], **models: ModelSettings) -> Settings:
@@ -112,6 +119,29 @@ async def test_prices_reach_the_row(start, up):
     # 4 fresh, 8 cached, 5 out
     assert (row.cost_fresh_nusd, row.cost_cached_nusd, row.cost_out_nusd) == (12_000, 2_400, 75_000)
     assert row.cost_nusd == 89_400 and row.cost_formula == 2
+
+
+async def test_a_pools_busy_time_and_the_control_window_reach_the_row(start, up, monkeypatch):
+    monkeypatch.setitem(REPORT, "window", "off")
+    pool = PoolSettings(gpus=8, gpu_usd_per_h=2.5)
+    own = BackendSettings(kind="engine", url=up.url, pool=pool)
+    settings = Settings(backends={"own": own}, models={"good": ModelSettings(backends=["own"])})
+    async with start(settings=settings) as gateway:
+        await gateway.chat("good", stream=True)
+        await gateway.chat("good")
+    for row in gateway.journal.closed:
+        # 100 us of prefill, 215 of the rest, at $20 an hour: 50/9 nano-USD a microsecond
+        assert (row.cost_fresh_nusd, row.cost_cached_nusd, row.cost_out_nusd) == (556, 0, 1194)
+        assert (row.cost_nusd, row.cost_formula) == (1750, 4)
+        assert row.spec_window == "off"
+
+
+async def test_without_any_price_the_cost_is_unknown(start, up):
+    async with start(
+        settings=settings_for({"up": up.url}, good=ModelSettings(backends=["up"]))
+    ) as gateway:
+        await gateway.chat("good")
+    assert gateway.journal.row.cost_nusd is None and gateway.journal.row.cost_formula == 0
 
 
 async def test_mounted_pages_are_behind_the_key(monkeypatch, tmp_path):

@@ -284,7 +284,7 @@ def test_more_busy_than_provisioned_is_told_and_nothing_is_idle():
 
 def test_a_backend_that_tells_no_busy_time_is_split_by_tokens():
     pool = PoolSettings(gpus=1, gpu_usd_per_h=3.6)
-    work = Usage(requests=2, untold=2, in_tok=900, cached_tok=500, out_tok=100)
+    work = Usage(requests=2, in_tok=900, cached_tok=500, out_tok=100)
     found = bill(pool, Window(0, 8_000), work)
     assert found.split == BY_TOKENS
     assert found.busy.values() == (4 * 10**6, 0, 4 * 10**6, 0, 0)

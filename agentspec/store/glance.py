@@ -1,0 +1,63 @@
+"""Cost at a glance, of any stretch of time at once: from the rollups alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from agentspec.settings import PoolSettings
+
+from .provision import Bill, bill
+from .rebuild import floors
+from .slices import Slice, sums
+from .usage import usage
+from .window import Window
+
+_SUMMED = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """What the rows of a backend say that they cost. unpriced: requests that don't say it."""
+
+    backend: str
+    requests: int
+    unpriced: int
+    in_tok: int
+    cached_tok: int
+    out_tok: int
+    cost_nusd: int
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """bills: of backends with a pool; billed: of the others, the dearest first."""
+
+    bills: dict[str, Bill]
+    billed: list[Billed]
+
+    @property
+    def total_nusd(self) -> int:
+        return sum(b.total_nusd for b in self.bills.values()) + sum(
+            b.cost_nusd for b in self.billed
+        )
+
+    @property
+    def unpriced(self) -> int:
+        return sum(billed.unpriced for billed in self.billed)
+
+
+def glance(connection: Connection, pools: Mapping[str, PoolSettings], window: Window) -> Glance:
+    """The window's cost by backend; the same numbers as ``cost_report.report``."""
+    whole = Slice(window, {}, floors(connection))
+    found = sums(connection, whole, _SUMMED, by=("backend",))
+    billed = [Billed(name, **values) for (name,), values in found.items() if name not in pools]
+    return Glance(
+        {
+            name: bill(pool, window, *usage(connection, window, name))
+            for name, pool in pools.items()
+        },
+        sorted(billed, key=lambda b: (-b.cost_nusd, b.backend)),
+    )

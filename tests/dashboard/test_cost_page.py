@@ -1,0 +1,60 @@
+"""The page of costs: the report's numbers, and nothing where nothing is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from agentspec.settings import PoolSettings
+from agentspec.store import migrate
+from agentspec.store.record import RequestRecord
+from tests.dashboard.conftest import application
+from tests.dashboard.test_pages import tile, words
+from tests.store.ledger import EPOCH_MS, insert
+
+
+def rows() -> list[RequestRecord]:
+    def made(number: int, **fields: Any) -> RequestRecord:
+        return RequestRecord(id=f"r{number}", ts_ms=EPOCH_MS - 600_000 * (number + 1), **fields)
+
+    busy: dict[str, Any] = {"busy_prefill_us": 36 * 10**6, "busy_decode_us": 324 * 10**6}
+    return [
+        *(made(n, backend="own", in_tok=900, out_tok=100, **busy) for n in range(10)),
+        made(10, backend="paid", in_tok=1000, out_tok=10, cost_nusd=5 * 10**9),
+        made(11, backend="paid", in_tok=1000, out_tok=10),
+    ]
+
+
+def page(tmp_path: Path, records: list[RequestRecord], **options: Any) -> str:
+    url = f"sqlite:///{tmp_path / 'agentspec.db'}"
+    migrate.upgrade(url)
+    insert(url, records)
+    with TestClient(application(url, **options)) as client:
+        answer = client.get("/dashboard/cost")
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_provisioned_and_billed(tmp_path: Path):
+    pools = {"own": PoolSettings(gpus=8, gpu_usd_per_h=2.5)}
+    found = page(tmp_path, rows(), pools=pools)
+    # The page's clock stands at the end of the 24 hours: 24 * 8 * $2.50
+    assert tile(found, "Provisioned") == "$480.00" and tile(found, "Cost") == "$485.00"
+    assert tile(found, "Idle") == "$460.00"
+    assert tile(found, "Billed by request") == "$5.00" and tile(found, "Unknown cost") == "1"
+    text = words(found)
+    # 3,600 busy seconds at $20 an hour, a tenth of them prefill
+    assert "Fresh prefill $2.00" in text and "Decode $18.00" in text
+    assert "8 GPUs for" in text and "split by busy time" in text
+
+
+def test_without_prices_it_says_what_to_do(tmp_path: Path):
+    found = page(tmp_path, [])
+    assert tile(found, "Cost") == "$0" and tile(found, "Provisioned") == "$0"
+    assert "None has a price" in words(found) and "No other request" in words(found)
+
+
+def test_the_page_is_linked(tmp_path: Path):
+    assert 'href="/dashboard/cost?range=24h" aria-current="page"' in page(tmp_path, [])

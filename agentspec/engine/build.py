@@ -1,6 +1,6 @@
 """Settings -> a service that is ready to serve: weights, tokenizer, grammars, drafters, engine.
 
-Takes seconds: the weights are read, and on a machine's first start the cost curve is measured.
+Takes seconds: the weights are read, and the cost curve is measured (less well where one is kept).
 """
 
 from __future__ import annotations
@@ -142,11 +142,15 @@ def constraints(
 
 
 def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
-    """The curve kept for these weights on this machine, else a new one, which is kept."""
+    """The curve of these weights on this machine: the fastest passes of all starts.
+
+    The first start measures it well; each later one takes two more rounds, so that what was
+    measured beside other work is mended. It decides how much is drafted, never what is said.
+    """
     key = CurveKey.here(_weights_id(path), runner.kind, runner.threads)
-    curve = cost.load(key)
-    if curve is None:
-        curve = measure(runner)
+    kept = cost.load(key)
+    curve = measure(runner) if kept is None else kept.lowered(measure(runner, repeats=2))
+    if curve != kept:
         try:
             cost.save(curve, key)
         except OSError as error:
@@ -154,7 +158,7 @@ def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
     return curve
 
 
-def measure(runner: AnyRunner) -> CostCurve:
+def measure(runner: AnyRunner, repeats: int = 8) -> CostCurve:
     """Profile passes of 1 to 32 rows behind a prompt of usual length. Before the engine starts.
 
     It writes into pages that no sequence owns yet.
@@ -167,7 +171,7 @@ def measure(runner: AnyRunner) -> CostCurve:
     def forward(count: int) -> object:
         return runner.forward([Span([0] * count, start, pages, list(range(count)))])
 
-    return CostCurve.measure(forward, rows=rows)
+    return CostCurve.measure(forward, rows=rows, repeats=repeats)
 
 
 def _weights_id(path: Path) -> str:

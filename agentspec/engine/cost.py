@@ -1,4 +1,4 @@
-"""What a forward pass costs by its number of rows: measured once, kept for the user."""
+"""What a forward pass costs by its number of rows: measured at every start, the fastest is kept."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ class CostCurve:
     def of(cls, rows: Sequence[int], seconds: Sequence[float]) -> CostCurve:
         """From raw measurements: more rows never cost less, whatever the clock said."""
         return cls(tuple(rows), tuple(accumulate(seconds, max)))
+
+    def lowered(self, other: CostCurve) -> CostCurve:
+        """At each point the less of two measurements: nothing but the machine's other work makes a
+        pass take longer than it must. ``other`` itself where it has other points."""
+        if self.rows != other.rows:
+            return other
+        pairs = zip(self.seconds_at, other.seconds_at, strict=True)
+        return CostCurve(self.rows, tuple(min(pair) for pair in pairs))
 
     def seconds(self, rows: int) -> float:
         """Interpolated linearly; below the first point its value, beyond the last one the slope of

@@ -28,6 +28,15 @@ def test_more_rows_never_cost_less():
     assert curve.seconds_at == (1.0, 3.0, 3.0, 5.0)
 
 
+def test_a_curve_measured_beside_other_work_is_mended_point_by_point():
+    loaded = CostCurve.of([1, 2, 4], [5.0, 5.0, 6.0])
+    again = CostCurve.of([1, 2, 4], [1.0, 2.0, 9.0])
+    assert loaded.lowered(again) == CostCurve.of([1, 2, 4], [1.0, 2.0, 6.0])
+    assert loaded.lowered(loaded) == loaded
+    other = CostCurve.of([1, 2], [9.0, 9.0])
+    assert loaded.lowered(other) == other
+
+
 class Machine:
     """A forward pass of known cost on a clock of its own: cold at first, with stutter."""
 

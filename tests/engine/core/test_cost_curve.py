@@ -1,0 +1,37 @@
+"""The cost curve over an engine's starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentspec.engine import build
+from agentspec.engine.cost import CostCurve
+
+
+class Fake:
+    """What ``cost_curve`` looks at of a runner; it measures nothing."""
+
+    kind, threads = "fake", 2
+
+
+def test_each_start_lowers_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    weights = tmp_path / "weights.gguf"
+    weights.write_bytes(b"")
+    measured: list[tuple[int, CostCurve]] = []
+
+    def start(*seconds: float) -> CostCurve:
+        def measure(_runner: object, repeats: int = 8) -> CostCurve:
+            measured.append((repeats, CostCurve.of([1, 8], seconds)))
+            return measured[-1][1]
+
+        monkeypatch.setattr(build, "measure", measure)
+        return build.cost_curve(Fake(), weights)  # pyright: ignore[reportArgumentType]
+
+    assert start(4.0, 9.0).seconds_at == (4.0, 9.0)
+    assert start(2.0, 10.0).seconds_at == (2.0, 9.0)
+    assert start(3.0, 6.0).seconds_at == (2.0, 6.0)
+    assert start(7.0, 7.0).seconds_at == (2.0, 6.0)
+    assert [repeats for repeats, _ in measured] == [8, 2, 2, 2]

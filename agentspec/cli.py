@@ -147,8 +147,10 @@ def _add_model(commands: argparse._SubParsersAction) -> None:
 
 
 def _add_db(commands: argparse._SubParsersAction) -> None:
+    from agentspec.store.db_cli import add_parsers as add_upkeep
+
     kinds = commands.add_parser("db", help="the ledger's database").add_subparsers(
-        dest="what", required=True, metavar="{upgrade,check}"
+        dest="what", required=True, metavar="{upgrade,check,prune,export,rebuild-rollups}"
     )
     upgrade = kinds.add_parser("upgrade", help="bring the database to this version's schema")
     check = kinds.add_parser("check", help="compare the database with this version's schema")
@@ -156,6 +158,7 @@ def _add_db(commands: argparse._SubParsersAction) -> None:
     for parser, run in ((upgrade, _db_upgrade), (check, _db_check), (writer, _db_writer)):
         _add_settings(parser)
         parser.set_defaults(run=run)
+    add_upkeep(kinds, _add_settings, lambda name: partial(_db_upkeep, name))
 
 
 # -- settings
@@ -286,6 +289,12 @@ def _db_check(args: argparse.Namespace) -> int:
 
     print(f"the database is at revision {check(_settings(args).database_url)}")
     return 0
+
+
+def _db_upkeep(name: str, args: argparse.Namespace) -> int:
+    from agentspec.store.db_cli import run
+
+    return run(name, args, _settings(args).database_url)
 
 
 def _prices(name: str, args: argparse.Namespace) -> int:

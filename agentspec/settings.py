@@ -21,6 +21,7 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
+Days = Annotated[float, Meta(gt=0)]
 Usd = Annotated[float, Meta(ge=0)]
 Instant = Annotated[datetime, Meta(tz=True)]
 
@@ -174,12 +175,20 @@ class StoreSettings(_Section):
 
     responses: where answers are kept that ``previous_response_id`` and ``item_reference`` refer to:
         "memory" (of each gateway worker) or "sql" (this database, for all workers).
+    drain_rows: about the most rows of one transaction of the writer.
+    keep_days: how long requests are kept (None: for good); keep_minutes_days: their sums by minute
+        (those by hour and day stay); keep_payload_days: what was asked and answered.
+    payloads: keep what was asked and answered at all, secrets blanked out.
     """
 
     url: str | None = None
     responses: Literal["memory", "sql"] = "memory"
     drain_interval_s: Seconds = 0.25
-    drain_rows: Positive = 500
+    drain_rows: Positive = 2000
+    keep_days: Days | None = None
+    keep_minutes_days: Days = 30.0
+    keep_payload_days: Days = 7.0
+    payloads: bool = False
 
 
 class Settings(_Section):

@@ -26,6 +26,7 @@ from .journal import FOLDER
 from .migrate import require_current
 from .replay import Batch, Journals
 from .rows import commit, existing, load_offsets, reason
+from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -150,6 +151,7 @@ class _Loop:
         self._engine = engine
         self._stop = stop
         self._writer: Writer | None = None
+        self._upkeep = Upkeep(engine, settings.store)
         self._failures = 0
 
     def run(self) -> None:
@@ -177,7 +179,15 @@ class _Loop:
             log.warning("the ledger cannot be written, trying again: %s", reason(error))
             return False
         self._failures = 0
+        if count < limit:
+            self._keep_up()
         return count >= limit
+
+    def _keep_up(self) -> None:
+        try:
+            self._upkeep.step()
+        except SQLAlchemyError as error:
+            log.warning("the ledger's upkeep has to wait: %s", reason(error))
 
     def _pause_s(self) -> float:
         interval_s = self._settings.store.drain_interval_s

@@ -1,0 +1,91 @@
+"""``agentspec db prune|export|rebuild-rollups``: upkeep by hand, on a running ledger too."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def add_parsers(
+    kinds: argparse._SubParsersAction,
+    settings: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[str], Callable[[argparse.Namespace], int]],
+) -> None:
+    """The commands. settings: adds the options of every command; run: who carries one out."""
+    prune = kinds.add_parser("prune", help="delete what is older than a day")
+    prune.add_argument("what", choices=["requests", "payloads", "minutes"])
+    prune.add_argument("--before", type=_day, required=True, metavar="2026-07-01", help="UTC")
+    export = kinds.add_parser("export", help="rows as Parquet files, one a day")
+    export.add_argument("--to", type=Path, required=True, metavar="DIR")
+    export.add_argument("--since", type=_day, metavar="2026-07-01", help="UTC, inclusive")
+    export.add_argument("--until", type=_day, metavar="2026-08-01", help="UTC, exclusive")
+    rebuild = kinds.add_parser("rebuild-rollups", help="make the rollups anew from the rows")
+    for name, parser in (("prune", prune), ("export", export), ("rebuild-rollups", rebuild)):
+        settings(parser)
+        parser.set_defaults(run=run(name))
+
+
+def run(name: str, args: argparse.Namespace, url: str) -> int:
+    """Carry a command out on the ledger at ``url``. Raises ``StoreError``, ``SQLAlchemyError``."""
+    return {"prune": _prune, "export": _export, "rebuild-rollups": _rebuild}[name](args, url)
+
+
+def _day(text: str) -> int:
+    """A day's start, milliseconds UTC."""
+    try:
+        return int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1000
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not a day like 2026-07-01: {text!r}") from None
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _prune(args: argparse.Namespace, url: str) -> int:
+    from .database import connect
+    from .migrate import require_current
+    from .retention import prune, rounded
+
+    what = {"requests": "request", "payloads": "payload", "minutes": "minute"}[args.what]
+    engine = connect(url)
+    try:
+        require_current(engine)
+        rows = prune(engine, what, args.before)
+        before = datetime.fromtimestamp(rounded(engine, what, args.before) / 1000, UTC)
+    finally:
+        engine.dispose()
+    _say(f"{rows} rows before {before:%Y-%m-%d %H:%M} UTC deleted, whole partitions beside them")
+    return 0
+
+
+def _export(args: argparse.Namespace, url: str) -> int:
+    from .connection import reading
+    from .export import export
+
+    with reading(url) as connection:
+        export(
+            connection,
+            args.to,
+            since_ms=args.since,
+            until_ms=args.until,
+            told=lambda one: _say(f"{one.rows:9,d} rows  {one.path}"),
+        )
+    return 0
+
+
+def _rebuild(args: argparse.Namespace, url: str) -> int:
+    from .connection import writing
+    from .rebuild import rebuild
+
+    def told(rows: int) -> None:
+        sys.stderr.write(f"\r{rows:,d} rows")
+        sys.stderr.flush()
+
+    with writing(url) as connection:
+        rows = rebuild(connection, told)
+    _say(f"\nthe rollups are those of {rows:,d} rows")
+    return 0

@@ -34,20 +34,25 @@ from .limits_pump import Pump
 @dataclass(frozen=True, slots=True)
 class Wanting:
     """A request before it runs. surface: the protocol's word, for the spelling of headers;
-    body: its JSON fields; metered: whether it runs on somebody else's servers, for money."""
+    body: its JSON fields."""
 
     surface: str
     request: ChatRequest
     body: Mapping[str, msgspec.Raw]
     model: ModelSettings
-    metered: bool
 
 
 class Limits:
-    """Reservations of this process's requests, by the request's id."""
+    """Reservations of this process's requests, by the request's id.
 
-    def __init__(self, pump: Pump, prices: Prices, clock: Clock):
+    metered: backends that may cost money, and whose rows have a cost only where a price is known.
+    """
+
+    def __init__(
+        self, pump: Pump, prices: Prices, clock: Clock, metered: frozenset[str] = frozenset()
+    ):
         self._pump = pump
+        self._metered = metered
         self._prices = prices
         self._clock = clock
         self._running: dict[str, tuple[Estimate, list[tuple[Account, int]]]] = {}
@@ -63,7 +68,7 @@ class Limits:
         writes = wanting.surface != "embeddings"
         price = partial(self._price, wanting)
         found = estimate(wanting.request, wanting.body, wanting.model, price, writes=writes)
-        if found.nusd is None and wanting.metered:
+        if found.nusd is None and not self._metered.isdisjoint(wanting.model.backends):
             _refuse_unpriced(identity, wanting.request.model)
         while True:
             now_ms, now_s = self._clock.now_ms(), self._clock.tick_s()
@@ -122,7 +127,10 @@ def limits_for(settings: Settings, pricer: Pricer, clock: Clock) -> Limits:
     def make() -> Leases:
         return Leases(connect(settings.database_url), clock.entropy(12).hex(), clock.now_ms)
 
-    return Limits(Pump(make, clock), Prices(settings.models, pricer), clock)
+    metered = frozenset(
+        name for name, b in settings.backends.items() if b.kind != "engine" and b.pool is None
+    )
+    return Limits(Pump(make, clock), Prices(settings.models, pricer), clock, metered)
 
 
 def _refuse_unpriced(identity: Identity, model: str) -> None:

@@ -101,8 +101,7 @@ class TurnService:
         exchange.last_words = answer.failed
         session = turn.extension.session or ""
         situation = Situation(opened.model, session, tally.workload, tuple(model.backends))
-        metered = not self._vendors.isdisjoint(model.backends)
-        wanting = Wanting(surface.name, asked.request, asked.body, model, metered)
+        wanting = Wanting(surface.name, asked.request, asked.body, model)
         await self._run(turn, situation, identity, wanting, tally, answer, exchange)
 
     async def _understood(

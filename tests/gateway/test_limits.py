@@ -236,3 +236,37 @@ async def test_embeddings_reserve_no_answer(here):
         answer = await gateway.http.post("/v1/embeddings", json=body)
         assert answer.status_code == 200
     assert use(here)["tpm"] == (3, 0)
+
+
+async def test_a_budget_needs_a_price(here, up):
+    """On somebody else's servers; our own engine costs what its pool costs."""
+    _, budget = here.key("b", usd_day=10**9)
+    _, other = here.key("o", tpm=10**6)
+    async with here.gateway(budget, kind="openai") as gateway:
+        refused = await gateway.chat("tools")
+        error = refused.json()["error"]
+        assert refused.status_code == 403
+        assert (error["code"], error["param"]) == ("price_unknown", "model") and up.seen == []
+        assert (await gateway.chat("good")).status_code == 200
+        gateway.http.headers["authorization"] = f"Bearer {other}"
+        assert (await gateway.chat("tools")).status_code == 200
+    async with here.gateway(budget) as gateway:
+        assert (await gateway.chat("tools")).status_code == 200
+
+
+async def test_every_surface_is_limited(here):
+    _, secret = here.key(rpm=1)
+    async with here.gateway(secret, kind="openai") as gateway:
+        assert (await gateway.chat("good")).status_code == 200
+        turns = {"messages": MESSAGE["messages"], "max_tokens": 9}
+        for path, body in (
+            ("chat/completions", turns),
+            ("messages", turns),
+            ("completions", {"prompt": "x"}),
+            ("responses", {"input": "x"}),
+            ("embeddings", {"input": "x"}),
+        ):
+            answer = await gateway.http.post(f"/v1/{path}", json={"model": "good"} | body)
+            assert answer.status_code == 429, path
+        free = await gateway.http.post("/v1/messages/count_tokens", json=MESSAGE)
+        assert free.status_code == 200

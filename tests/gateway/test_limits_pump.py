@@ -76,7 +76,7 @@ class Bench:
     async def admit(self, id: str, tokens: int = 1) -> str:
         """ "" when it was let in, else the error's code."""
         request = ChatRequest("m", [Message("user", "")], max_tokens=tokens)
-        wanting = Wanting("chat", request, {}, ModelSettings(backends=["b"]), False)
+        wanting = Wanting("chat", request, {}, ModelSettings(backends=["b"]))
         try:
             await self.limits.admit(id, self.identity, wanting)
         except AgentspecError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, text
 
 from agentspec.backends import litellm_prices
 from agentspec.settings import (
@@ -18,7 +19,7 @@ from agentspec.settings import (
     PriceSettings,
     Settings,
 )
-from agentspec.store import price_cli, published
+from agentspec.store import migrate, price_cli, published
 from agentspec.store.book import PriceBook
 from agentspec.store.cost import BY_BUSY_TIME, BY_SETTINGS, BY_VERSION, Cost, Price, nusd_per_m
 from agentspec.store.database import connect_reader
@@ -26,7 +27,7 @@ from agentspec.store.price_schema import price
 from agentspec.store.pricer import Pricer, of_record
 from agentspec.store.prices import PriceError, add_version, dated, versions
 from agentspec.store.record import RequestRecord
-from tests.store.ledger import EPOCH_MS
+from tests.store.ledger import EPOCH_MS, insert
 
 DAY_MS = 86_400_000
 M = 10**9  # a dollar per million tokens
@@ -115,6 +116,28 @@ def test_a_missing_price_is_null_in_the_table(engine: Engine):
         kept = (row.in_nusd_per_m, row.cached_nusd_per_m, row.out_nusd_per_m)
         assert kept == tuple(None if x is None else int(Decimal(x) * 10**9) for x in usd)
         assert row.cache_write_nusd_per_m is row.reason_nusd_per_m is None
+
+
+def test_the_migration_keeps_rows_both_ways(url: str):
+    """Down, where no cost can be unknown, and up again: only what is newer is lost."""
+    known = RequestRecord(id="a", ts_ms=EPOCH_MS, cost_nusd=7, cost_out_nusd=7, spec_window="off")
+    insert(url, [known, RequestRecord(id="b", ts_ms=EPOCH_MS + 1, in_tok=5)])
+    migrate.downgrade(url, "0003")
+    assert costs(url) == [("a", 7, 0, 0), ("b", 0, 0, 5)]
+    migrate.upgrade(url)
+    assert migrate.check(url)
+    assert costs(url) == [("a", 7, 0, 0), ("b", 0, 0, 5)]
+    insert(url, [RequestRecord(id="c", ts_ms=EPOCH_MS + 2)])
+    assert costs(url)[2] == ("c", None, None, 0)
+
+
+def costs(url: str) -> list[tuple]:
+    found = connect_reader(url)
+    with found.connect() as connection:
+        query = "SELECT id, cost_nusd, cost_fresh_nusd, in_tok FROM request ORDER BY id"
+        rows = [tuple(row) for row in connection.execute(text(query))]
+    found.dispose()
+    return rows
 
 
 # -- what a request cost
@@ -231,8 +254,6 @@ def test_the_gateway_reads_the_book_when_it_starts(engine: Engine, url: str):
 
 
 def test_the_installed_map_is_read_without_litellm():
-    import sys
-
     loaded = set(sys.modules)
     found = litellm_prices.read()
     assert not any(name.split(".")[0] == "litellm" for name in set(sys.modules) - loaded)
@@ -280,8 +301,8 @@ def test_import_list_set_show(url: str):
     assert line.startswith("version 3: x/a from 2027-01-15")
     with pytest.raises(PriceError, match="stays as it is"):
         run(price_cli.run_set, url, model="x/a", source="vendor", **prices, **more)
-    (text,) = run(price_cli.run_show, url, model="x/a", json=True)
-    shown = json.loads(text)
+    (line,) = run(price_cli.run_show, url, model="x/a", json=True)
+    shown = json.loads(line)
     assert [one["source"] for one in shown] == ["litellm 9.9", "vendor: x/a"]
     assert shown[1]["price"]["out_nusd_per_m"] == nusd_per_m("15.5")
     assert shown[1]["price"]["cached_nusd_per_m"] is None
@@ -296,10 +317,10 @@ def test_import_list_set_show(url: str):
         run(price_cli.run_set, url, model="x/a", source="v", valid_from=None, **none)
 
 
-@pytest.mark.parametrize("text", ["-1", "nan", "inf", "x", "1e9"])
-def test_what_is_no_price(text: str):
+@pytest.mark.parametrize("word", ["-1", "nan", "inf", "x", "1e9"])
+def test_what_is_no_price(word: str):
     with pytest.raises(argparse.ArgumentTypeError):
-        price_cli.usd(text)
+        price_cli.usd(word)
 
 
 def test_dates():

@@ -176,11 +176,17 @@ def _bit_table() -> Tensor:
     return (torch.arange(256).unsqueeze(1) >> torch.arange(8)).bitwise_and(1).bool()
 
 
+def argmax(scores: Tensor) -> int:
+    """The smallest index of the largest of ``scores`` [V], float32 or float64."""
+    # torch's own takes ten times as long on a CPU: 43 us of 49,152 tokens, a row.
+    return int(scores.numpy().argmax()) if scores.device.type == "cpu" else int(scores.argmax())
+
+
 def best_token(scores: Tensor, allowed: Tensor | None = None) -> int:
     """The argmax of ``scores`` [V] among ``allowed`` [V] bool. Raises ``NoTokenAllowed``."""
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
-    best = int(scores.argmax())
+    best = argmax(scores)
     check_finite(float(scores[best]))
     return best
 

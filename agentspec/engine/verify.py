@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from .draft.base import FORCED, DraftView, Proposal, Verdict
-from .sampling import Entropy, History, best_token, check_finite, target_probs
+from .sampling import Entropy, History, argmax, best_token, check_finite, target_probs
 from .walk import Walk
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _Target:
 
     def _greedy(self, scores: Tensor) -> int:
         """Masked argmax of [V]. A mask is built only where the raw argmax is forbidden."""
-        best = int(scores.argmax())
+        best = argmax(scores)
         if self._walk.allows(best):
             check_finite(float(scores[best]))
             return best

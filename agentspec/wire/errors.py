@@ -118,7 +118,7 @@ class UpstreamFailed(AgentspecError):
     own: the whole error body, where it is in Anthropic's shape (clients match its wording).
     """
 
-    type = "upstream_error"
+    type = "server_error"  # opencode retries what holds these words (its list, 1.18.33)
     code = "upstream_error"
 
     def __init__(

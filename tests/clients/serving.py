@@ -59,9 +59,11 @@ class Served:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, limit_s: float = 120) -> Iterator[Served]:
+def serving(
+    folder: Path, *arguments: str, limit_s: float = 120, port: int | None = None
+) -> Iterator[Served]:
     """``agentspec ARGUMENTS`` with its data in ``folder``, once it is ready."""
-    port = free_port()
+    port = port or free_port()
     command = [sys.executable, "-m", "agentspec", *arguments]
     command += ["--port", str(port), "--data-dir", str(folder)]
     url = f"http://127.0.0.1:{port}"
@@ -76,11 +78,11 @@ def serving(folder: Path, *arguments: str, limit_s: float = 120) -> Iterator[Ser
 
 
 @contextmanager
-def gateway_before(backend_url: str, folder: Path) -> Iterator[Served]:
+def gateway_before(backend_url: str, folder: Path, port: int | None = None) -> Iterator[Served]:
     """A gateway whose model ``scripted`` runs on the stand-in."""
     config = folder / "gateway.toml"
     config.write_text(GATEWAY.format(data=folder, url=backend_url))
-    with serving(folder, "gateway", "serve", "--config", str(config)) as served:
+    with serving(folder, "gateway", "serve", "--config", str(config), port=port) as served:
         yield served
 
 

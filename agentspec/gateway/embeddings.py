@@ -54,6 +54,9 @@ class EmbeddingsAsked:
     body: dict[str, msgspec.Raw]
     native: None = None
 
+    def spelling(self) -> tuple[()]:
+        return ()
+
     def answer(self, started: Started) -> NoText:
         return NoText()
 

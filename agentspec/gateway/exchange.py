@@ -8,13 +8,14 @@ HTTP error, afterwards it is an error chunk.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 
 from starlette.types import Receive, Send
 
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import AgentspecError
+from agentspec.wire.spelling import Name
 from agentspec.wire.sse import KEEPALIVE
 
 from .body import ClientGone
@@ -37,7 +38,7 @@ class Exchange:
 
     errors: how the client's protocol spells an error; last_words: the event that ends a broken
     stream, once the answer being written knows better than ``errors``. headers: of the answer,
-    beside the usual ones.
+    beside the usual ones. spelling: a chat request's fields as the client knows them.
     Inside, the client's leaving cancels the work (``gone`` is then True), which the context manager
     turns into ``ClientGone``; a stream that is silent for ``keepalive_s`` gets a comment.
     """
@@ -65,6 +66,7 @@ class Exchange:
         self.gone = False
         self.request_id = ""
         self.headers: dict[str, str] = {}
+        self.spelling: Callable[[], Iterable[Name]] = tuple
         self.last_words: Callable[[AgentspecError], bytes] = self._event
 
     async def __aenter__(self) -> Exchange:

@@ -45,7 +45,7 @@ def served(
     yield "/v1/embeddings", partial(embeddings.answer, surface), surface.errors
     for path, surface, shape in (
         ("/v1/responses/input_tokens", responses, _responses_count),
-        ("/v1/messages/count_tokens", messages, _messages_count),
+        ("/v1/messages/count_tokens", MessagesSurface(counting=True), _messages_count),
     ):
         yield path, TokenCounter(surface, models, backends, shape).answer, surface.errors
 

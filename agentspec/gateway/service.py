@@ -25,6 +25,7 @@ from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk
 from agentspec.wire.errors import AgentspecError, InternalError, ModelNotFound
 from agentspec.wire.nesting import check_nesting, first_text
+from agentspec.wire.spelling import respell
 
 from .clock import Clock
 from .exchange import Exchange
@@ -98,7 +99,7 @@ class TurnService:
             await self._refuse(_unforeseen(), body, opened, tally, exchange)
             return
         self._ledger.open(opened)
-        exchange.last_words = answer.failed
+        exchange.last_words, exchange.spelling = answer.failed, asked.spelling
         session = turn.extension.session or ""
         situation = Situation(opened.model, session, tally.workload, tuple(model.backends))
         wanting = Wanting(surface.name, asked.request, asked.body, model)
@@ -203,6 +204,7 @@ class TurnService:
             await self._fail(_unforeseen(), tally, exchange)
 
     async def _fail(self, error: AgentspecError, tally: Tally, exchange: Exchange) -> None:
+        respell(error, exchange.spelling())
         self._ledger.close(self._failed(tally, error, exchange))
         await exchange.fail(error)
 

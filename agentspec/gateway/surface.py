@@ -6,7 +6,7 @@ surface translates on both sides. Written once for each protocol in ``surfaces/`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from agentspec.backends.base import Native
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
 from agentspec.wire.errors import AgentspecError, http_status, openai_body
 from agentspec.wire.extension import SpecReport
+from agentspec.wire.spelling import Name
 from agentspec.wire.sse import error_event
 
 
@@ -113,6 +114,10 @@ class Asked(Protocol):
     def native(self) -> Native | None: ...
 
     def answer(self, started: Started) -> Answer: ...
+
+    def spelling(self) -> Iterable[Name]:
+        """The chat request's fields as the client knows them (``wire/spelling.py``)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

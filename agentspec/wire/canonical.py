@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -54,60 +56,96 @@ def content_of(parts: list[ContentPart]) -> str | list[ContentPart]:
     return parts
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the client's request a message comes from. exact: the parts of its content stand
+    there in the same order."""
+
+    where: str = ""
+    exact: bool = True
+
+
 class Conversation:
     """Messages in the making, as chat completions want them: results right behind their calls."""
 
     def __init__(self, messages: list[Message] | None = None):
         self.messages = messages or []
+        self._places: dict[int, Place] = {}
         self._shown: list[ContentPart] = []
+        self._shown_place: Place | None = None
         self._reasoning = ""
 
-    def say(self, role: Any, content: str | list[ContentPart]) -> None:
+    def say(self, role: Any, content: str | list[ContentPart], place: Place | None = None) -> None:
         """A message of anyone but the assistant."""
         self._show()
         self._flush_reasoning()
-        self.messages.append(Message(role, content))
+        self._add(Message(role, content), place)
 
     def think(self, text: str) -> None:
         """Reasoning of the assistant's message that follows."""
         self._show()
         self._reasoning += text
 
-    def answer(self, content: str | list[ContentPart] = "", call: ToolCall | None = None) -> None:
-        """Something the assistant said or called. Calls stay in one message until their results."""
+    def answer(
+        self,
+        content: str | list[ContentPart] = "",
+        calls: Sequence[ToolCall] = (),
+        place: Place | None = None,
+    ) -> None:
+        """Something the assistant said and called. Calls stay in one message until their results.
+
+        Servers refuse a message that says nothing: there will be none.
+        """
         self._show()
+        if not (content or calls or self._reasoning):
+            return
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "assistant" or self._starts_another(last, content):
-            last = Message("assistant")
-            self.messages.append(last)
+            last = self._add(Message("assistant"), place)
         if self._reasoning:
             last.reasoning_content = (last.reasoning_content or "") + self._reasoning
             self._reasoning = ""
         if content:
             last.content = content if not last.content else _joined(last.content, content)
-        if call is not None:
-            last.tool_calls = [*(last.tool_calls or ()), call]
+        if calls:
+            last.tool_calls = [*(last.tool_calls or ()), *calls]
 
     def _starts_another(self, last: Message, content: str | list[ContentPart]) -> bool:
         if last.tool_calls:
             return False
         return bool(last.content and (content or self._reasoning))
 
-    def result(self, call_id: str, text: str, images: list[ContentPart]) -> None:
+    def result(
+        self, call_id: str, text: str, images: list[ContentPart], place: Place | None = None
+    ) -> None:
         """A tool's result. Its pictures follow in a user message: tool messages hold text only."""
         self._flush_reasoning()
-        self.messages.append(Message("tool", text, tool_call_id=call_id))
+        self._add(Message("tool", text, tool_call_id=call_id), place)
         self._shown += images
+        if images and place is not None:
+            self._shown_place = Place(place.where, exact=False)
 
     def finish(self) -> list[Message]:
+        """The conversation, each result behind its call, wherever it stood before."""
         self._show()
         self._flush_reasoning()
+        self.messages = _results_behind_calls(self.messages)
         return self.messages
+
+    def places(self) -> list[Place]:
+        """Where each of the messages comes from."""
+        return [self._places.get(id(message), Place()) for message in self.messages]
+
+    def _add(self, message: Message, place: Place | None) -> Message:
+        self.messages.append(message)
+        if place is not None:
+            self._places[id(message)] = place
+        return message
 
     def _show(self) -> None:
         if self._shown:
             shown, self._shown = self._shown, []
-            self.messages.append(Message("user", shown))
+            self._add(Message("user", shown), self._shown_place)
 
     def _flush_reasoning(self) -> None:
         if self._reasoning:
@@ -115,6 +153,27 @@ class Conversation:
             # A message needs content; some servers refuse one that has neither it nor calls.
             if self.messages[-1].content is None and not self.messages[-1].tool_calls:
                 self.messages[-1].content = ""
+
+
+def _results_behind_calls(messages: list[Message]) -> list[Message]:
+    """Servers refuse a call whose results don't follow at once, whatever stands between.
+
+    A result whose call isn't there stays where it is.
+    """
+    callers: dict[str | None, int] = {}
+    behind: dict[int, list[Message]] = {}
+    moved: set[int] = set()
+    for index, message in enumerate(messages):
+        if message.role == "tool" and message.tool_call_id in callers:
+            behind.setdefault(callers.pop(message.tool_call_id), []).append(message)
+            moved.add(index)
+        for call in message.tool_calls or ():
+            callers[call.id] = index
+    ordered: list[Message] = []
+    for index, message in enumerate(messages):
+        if index not in moved:
+            ordered += (message, *behind.get(index, ()))
+    return ordered
 
 
 def _joined(

@@ -18,6 +18,7 @@ from .chat import (
 from .errors import InvalidRequest
 from .extension import SpecRequest
 from .fields import decode
+from .spelling import Name
 
 DEFAULT_MAX_TOKENS = 16  # OpenAI's, which vLLM and SGLang keep
 
@@ -62,6 +63,13 @@ def decode_request(body: bytes) -> CompletionRequest:
             param="prompt",
             code="invalid_value",
         )
+    if asked.echo and asked.logprobs is not None:
+        raise InvalidRequest(
+            "'echo' together with 'logprobs' is not supported here: the log probabilities of a "
+            "prompt's tokens are not computed.",
+            param="echo",
+            code="unsupported_parameter",
+        )
     if asked.best_of is not None and asked.best_of > (asked.n or 1):
         raise InvalidRequest(
             "'best_of' is not supported here.", param="best_of", code="unsupported_parameter"
@@ -91,8 +99,18 @@ def translate(asked: CompletionRequest) -> ChatRequest:
         frequency_penalty=asked.frequency_penalty,
         logit_bias=asked.logit_bias,
         user=asked.user,
-        agentspec=msgspec.structs.replace(extension, raw=True, suffix=asked.suffix),
+        agentspec=msgspec.structs.replace(extension, raw=True, suffix=asked.suffix or None),
     )
+
+
+SPELLING = (
+    Name("messages", "prompt", whole=True),
+    Name("messages[0]", "prompt", whole=True),
+    Name("top_logprobs", "logprobs"),
+    Name("agentspec.suffix", "suffix"),
+    Name("max_completion_tokens", "max_tokens"),
+)
+"""The fields of the chat request, as the client knows them."""
 
 
 class CompletionWriter:

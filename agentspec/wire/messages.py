@@ -10,18 +10,19 @@ from typing import Any
 
 import msgspec
 
+from .errors import InvalidRequest
 from .extension import SpecRequest
 from .fields import decode, missing
 
 
 class Block(msgspec.Struct):
-    """A text, thinking, image or document block of a message, or of a tool's result."""
+    """A text, thinking, image, document or search result block of a message or tool result."""
 
-    type: str
+    type: str = ""
     text: str | None = None
     thinking: str | None = None
     signature: str | None = None
-    source: dict[str, Any] | None = None
+    source: Any = None
     content: Any = None
     title: str | None = None
     tool_name: str | None = None
@@ -35,7 +36,7 @@ class ToolUse(msgspec.Struct):
 
 class ToolResult(msgspec.Struct):
     tool_use_id: str
-    content: str | list[Block] | None = None
+    content: str | list[msgspec.Raw] | None = None
     is_error: bool | None = None
 
 
@@ -113,3 +114,21 @@ def decode_request(body: bytes) -> MessagesRequest:
     if not request.messages:
         raise missing("messages")
     return request
+
+
+def check_run(request: MessagesRequest) -> None:
+    """Raise ``InvalidRequest`` where what a run needs (a count doesn't) is missing or not allowed.
+
+    Anthropic's rules: a limit is required, and a temperature is at most 1.
+    """
+    if request.max_tokens is None:
+        raise InvalidRequest(
+            "max_tokens: Field required", param="max_tokens", code="missing_required_parameter"
+        )
+    if request.temperature is not None and not 0 <= request.temperature <= 1:
+        bound = (
+            "less than or equal to 1" if request.temperature > 1 else "greater than or equal to 0"
+        )
+        raise InvalidRequest(
+            f"temperature: Input should be {bound}", param="temperature", code="invalid_value"
+        )

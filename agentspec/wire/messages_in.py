@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from .canonical import Conversation, content_of, image_part, text_part
+from .canonical import Conversation, Place, content_of, image_part, text_part
 from .chat import (
     ChatRequest,
     ContentPart,
@@ -23,10 +23,19 @@ from .chat import (
 )
 from .errors import InvalidRequest
 from .fields import decode, kind_of
-from .messages import Block, MessageParam, MessagesRequest, OutputFormat, ToolResult, ToolUse
+from .messages import (
+    Block,
+    MessageParam,
+    MessagesRequest,
+    OutputFormat,
+    ToolParam,
+    ToolResult,
+    ToolUse,
+)
 from .messages_errors import ThreadUnsupported
-from .names import ToolName, ToolNames, flat
+from .names import ToolName, ToolNames
 from .opaque import unseal
+from .spelling import Name
 
 # Claude Code's attribution line; its checksum changes from turn to turn, and with it the prompt's
 # first tokens, so that nothing of the conversation would be found in a prefix cache.
@@ -40,11 +49,36 @@ _RESULT = msgspec.json.Decoder(ToolResult)
 
 @dataclass(slots=True)
 class Translated:
-    """The chat request, and the tools by which its answer is read."""
+    """The chat request, and the tools by which its answer is read.
+
+    places: where its messages come from; tools: which of the request's its tools are.
+    """
 
     request: ChatRequest
     names: ToolNames
     extras: dict[str, Any] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+    tools: list[int] = field(default_factory=list)
+
+    def spelling(self, schema: str) -> Iterator[Name]:
+        """The fields of the chat request, as the client knows them. schema: the answer's field."""
+        for index, own in enumerate(self.tools):
+            yield Name(f"tools[{index}].function.parameters", f"tools[{own}].input_schema")
+            yield Name(f"tools[{index}].function", f"tools[{own}]")
+            yield Name(f"tools[{index}]", f"tools[{own}]")
+        for index, place in enumerate(self.places):
+            chat = f"messages[{index}]"
+            own = place.where or "messages"
+            content = own if own == "system" else f"{own}.content"
+            yield Name(f"{chat}.content", content, whole=not place.exact)
+            yield Name(chat, own, whole=True)
+        yield Name("stop", "stop_sequences")
+        yield Name("max_completion_tokens", "max_tokens")
+        yield Name("tool_choice.function", "tool_choice")
+        yield Name("response_format.json_schema.schema", schema)
+        yield Name("response_format", schema, whole=True)
+        yield Name("reasoning_effort", "output_config.effort")
+        yield Name("user", "metadata.user_id")
 
 
 def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
@@ -55,17 +89,24 @@ def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
     """
     if asked.thread is not None:
         raise ThreadUnsupported("Message threads are not supported here.", param="thread")
-    reader = _Reader()
+    names = ToolNames()
+    for tool in _runnable(asked):
+        names.add(ToolName(tool.name))
+    reader = _Reader(names)
     for index, message in enumerate(asked.messages):
         reader.read(message, f"messages[{index}]")
+    said = reader.conversation.finish()
+    if not said:
+        raise _says_nothing(asked)
     system = _system(asked.system, strip_billing)
-    names = ToolNames()
-    tools = _tools(asked, names, reader.found_tools)
+    shown = [Message("system", system)] if system else []
+    offered = _offered(asked, reader.found_tools, names)
+    tools = [tool for _, tool in offered.values()]
     config = asked.output_config
     one = asked.tool_choice is not None and asked.tool_choice.disable_parallel_tool_use
     request = ChatRequest(
         model=asked.model,
-        messages=([Message("system", system)] if system else []) + reader.conversation.finish(),
+        messages=shown + said,
         stream=asked.stream,
         max_tokens=asked.max_tokens,
         temperature=asked.temperature,
@@ -73,14 +114,16 @@ def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
         top_k=asked.top_k,
         stop=asked.stop_sequences or None,
         tools=tools or None,
-        tool_choice=_choice(asked) if tools else None,
+        tool_choice=_choice(asked, names) if tools else None,
         parallel_tool_calls=False if one and tools else None,
         response_format=_format(asked.output_format or (config.format if config else None)),
         user=asked.metadata.user_id if asked.metadata else None,
         agentspec=asked.agentspec,
     )
     effort = config.effort if config else None
-    return Translated(request, names, {"reasoning_effort": effort})
+    places = [Place("system", exact=False)] * len(shown) + reader.conversation.places()
+    indexes = [index for index, _ in offered.values()]
+    return Translated(request, names, {"reasoning_effort": effort}, places, indexes)
 
 
 def _system(given: str | list[Block] | None, strip_billing: bool) -> str:
@@ -99,7 +142,8 @@ def _without_billing(text: str) -> str:
 class _Reader:
     """Reads the messages. found_tools: names that a tool search brought up."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: ToolNames) -> None:
+        self._names = names
         self.conversation = Conversation()
         self.found_tools: set[str] = set()
 
@@ -109,83 +153,106 @@ class _Reader:
                 f"{where}.role: Input should be 'user' or 'assistant'", param=f"{where}.role"
             )
         if isinstance(message.content, str):
-            self._plain(message.role, message.content)
+            self._plain(message.role, message.content, Place(where, exact=False))
         elif message.role == "assistant":
-            self._assistant(message.content, f"{where}.content")
+            self._assistant(message.content, f"{where}.content", Place(where, exact=False))
         else:
-            self._user(message.role, message.content, f"{where}.content")
+            self._user(message.role, message.content, f"{where}.content", where)
 
-    def _plain(self, role: str, text: str) -> None:
+    def _plain(self, role: str, text: str, place: Place) -> None:
         if role == "assistant":
-            self.conversation.answer(text)
+            self.conversation.answer(text, place=place)
         else:
-            self.conversation.say(role, text)
+            self.conversation.say(role, text, place)
 
-    def _assistant(self, raws: list[msgspec.Raw], where: str) -> None:
+    def _assistant(self, raws: list[msgspec.Raw], where: str, place: Place) -> None:
+        """One message, whatever the order of its blocks: its text, and the calls behind it."""
+        texts: list[str] = []
+        calls: list[ToolCall] = []
         for index, raw in enumerate(raws):
             at = f"{where}[{index}]"
             kind = kind_of(raw, at).type
             if kind == "tool_use":
                 use = decode(_USE, raw, at)
-                call = FunctionCall(flat(use.name), encode(use.input).decode())
-                self.conversation.answer(call=ToolCall(call, id=use.id))
+                call = FunctionCall(self._names.flat(use.name), encode(use.input).decode())
+                calls.append(ToolCall(call, id=use.id))
             elif kind == "thinking":
                 block = decode(_BLOCK, raw, at)
                 text = unseal(block.signature)
                 self.conversation.think(block.thinking or "" if text is None else text)
             elif kind == "text":
-                self.conversation.answer(decode(_BLOCK, raw, at).text or "")
+                texts.append(decode(_BLOCK, raw, at).text or "")
+        self.conversation.answer("".join(texts), calls, place)
 
-    def _user(self, role: str, raws: list[msgspec.Raw], where: str) -> None:
+    def _user(self, role: str, raws: list[msgspec.Raw], where: str, message: str) -> None:
         """Results first, wherever they stand: they must follow their calls."""
         others: list[ContentPart] = []
         for index, raw in enumerate(raws):
             at = f"{where}[{index}]"
-            kind = kind_of(raw, at).type
-            if kind == "tool_result":
+            if kind_of(raw, at).type == "tool_result":
                 self._result(decode(_RESULT, raw, at), at)
-            elif kind is not None:
-                others += self._parts([decode(_BLOCK, raw, at)], [at])
+            else:
+                others += self._parts(raw, at)
         if others:
-            self.conversation.say(role, content_of(others))
+            place = Place(message, exact=len(others) == len(raws) > 1)
+            self.conversation.say(role, content_of(others), place)
 
     def _result(self, result: ToolResult, where: str) -> None:
         blocks = result.content or ""
-        if isinstance(blocks, str):
-            parts = [text_part(blocks)]
-        else:
-            parts = self._parts(blocks, (f"{where}.content[{i}]" for i in range(len(blocks))))
+        parts = [text_part(blocks)] if isinstance(blocks, str) else []
+        if not isinstance(blocks, str):
+            for index, raw in enumerate(blocks):
+                parts += self._parts(raw, f"{where}.content[{index}]")
         text = "\n".join(part.text or "" for part in parts if part.type == "text")
         if result.is_error:
             text = f"Error: {text}" if text else "Error"
         images = [part for part in parts if part.type != "text"]
-        self.conversation.result(result.tool_use_id, text, images)
+        self.conversation.result(result.tool_use_id, text, images, Place(where, exact=False))
 
-    def _parts(self, blocks: list[Block], places: Iterable[str]) -> list[ContentPart]:
-        made: list[ContentPart] = []
-        for block, where in zip(blocks, places, strict=True):
-            if block.type == "text":
-                made.append(text_part(block.text or ""))
-            elif block.type == "image":
-                made.append(image_part(_image_url(block.source or {}, where)))
-            elif block.type == "document":
-                made.append(text_part(_document(block, where)))
-            elif block.type == "tool_reference" and block.tool_name:
-                self.found_tools.add(block.tool_name)
-                made.append(text_part(f"Tool found: {block.tool_name}"))
-        return made
+    def _parts(self, raw: msgspec.Raw, where: str) -> list[ContentPart]:
+        """A block as a part of a message; nothing for a kind that isn't known."""
+        kind = kind_of(raw, where).type
+        if kind not in _KINDS:
+            return []
+        block = decode(_BLOCK, raw, where)
+        if kind == "image":
+            return [image_part(_image_url(block.source, where))]
+        if kind == "document":
+            return [text_part(_document(block, where))]
+        if kind == "search_result":
+            return [text_part(_search_result(block))]
+        if kind == "text":
+            return [text_part(block.text or "")]
+        if not block.tool_name:
+            return []
+        self.found_tools.add(block.tool_name)
+        return [text_part(f"Tool found: {block.tool_name}")]
 
 
-def _image_url(source: dict[str, Any], where: str) -> str:
-    if source.get("type") == "url" and isinstance(source.get("url"), str):
+_KINDS = ("text", "image", "document", "search_result", "tool_reference")
+
+
+def _image_url(given: Any, where: str) -> str:
+    source = given if isinstance(given, dict) else {}
+    kind, data, media = source.get("type"), source.get("data"), source.get("media_type")
+    if kind == "url" and isinstance(source.get("url"), str):
         return source["url"]
-    if source.get("type") == "base64":
-        return f"data:{source.get('media_type')};base64,{source.get('data')}"
+    if kind == "base64" and isinstance(data, str) and isinstance(media, str):
+        return f"data:{media};base64,{data}"
     raise _unsupported(where, "an image that is neither 'base64' nor 'url'")
 
 
+def _search_result(block: Block) -> str:
+    """What was found, and where."""
+    found = [block.title or "", block.source if isinstance(block.source, str) else ""]
+    for part in block.content if isinstance(block.content, list) else ():
+        text = part.get("text") if isinstance(part, dict) else None
+        found.append(text if isinstance(text, str) else "")
+    return "\n".join(text for text in found if text)
+
+
 def _document(block: Block, where: str) -> str:
-    source = block.source or {}
+    source = block.source if isinstance(block.source, dict) else {}
     if source.get("type") == "text" and isinstance(source.get("data"), str):
         return f"{block.title}\n\n{source['data']}" if block.title else source["data"]
     raise _unsupported(where, "a document that is not plain text")
@@ -197,26 +264,45 @@ def _unsupported(where: str, what: str) -> InvalidRequest:
     )
 
 
-def _tools(asked: MessagesRequest, names: ToolNames, found: set[str]) -> list[Tool]:
-    """The tools that the model is shown: deferred ones only once a search has found them."""
-    made: list[Tool] = []
-    for tool in asked.tools or ():
-        if tool.input_schema is None or not tool.name:
+def _says_nothing(asked: MessagesRequest) -> InvalidRequest:
+    first = "messages[0].content"
+    return InvalidRequest(
+        f"{first}: none of the messages holds content of a kind that is supported here",
+        param="messages" if len(asked.messages) > 1 else first,
+        code="unsupported_content",
+    )
+
+
+def _runnable(asked: MessagesRequest) -> Iterator[ToolParam]:
+    """The tools that the client runs: not those of the vendor's servers."""
+    return (tool for tool in asked.tools or () if tool.input_schema is not None and tool.name)
+
+
+def _offered(
+    asked: MessagesRequest, found: set[str], names: ToolNames
+) -> dict[str, tuple[int, Tool]]:
+    """The tools that the model is shown, and which of the request's they are, by their names:
+    deferred ones only once a search has found them."""
+    made: dict[str, tuple[int, Tool]] = {}
+    for index, tool in enumerate(asked.tools or ()):
+        if tool.input_schema is None or not tool.name or tool.name in made:
             continue
         if tool.defer_loading and tool.name not in found:
             continue
-        name = names.add(ToolName(tool.name))
-        if name is not None:
-            made.append(Tool(FunctionDef(name, tool.description, tool.input_schema, tool.strict)))
+        name = names.flat(tool.name)
+        function = FunctionDef(name, tool.description, tool.input_schema, tool.strict)
+        made[tool.name] = index, Tool(function)
     return made
 
 
-def _choice(asked: MessagesRequest) -> str | dict[str, Any] | None:
+def _choice(asked: MessagesRequest, names: ToolNames) -> str | dict[str, Any] | None:
     choice = asked.tool_choice
     if choice is None:
         return None
     if choice.type == "tool":
-        return {"type": "function", "function": {"name": flat(choice.name or "")}}
+        if not choice.name:
+            raise InvalidRequest("tool_choice.name: Field required", param="tool_choice.name")
+        return {"type": "function", "function": {"name": names.flat(choice.name)}}
     if choice.type not in _CHOICES:
         raise InvalidRequest(
             "tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'",

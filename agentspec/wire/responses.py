@@ -7,10 +7,12 @@ Read next: ``responses_in.py`` (to a chat request), ``responses_out.py`` (and ba
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
+from .errors import InvalidRequest
 from .extension import SpecRequest
 from .fields import decode, missing
 
@@ -22,6 +24,7 @@ class Part(msgspec.Struct):
     text: str | None = None
     refusal: str | None = None
     image_url: Any = None
+    file_id: str | None = None
 
 
 class MessageItem(msgspec.Struct):
@@ -140,17 +143,65 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     prompt_cache_key: str | None = None
     service_tier: str | None = None
     truncation: str | None = None
+    conversation: Any = None
+    prompt: Any = None
     user: str | None = None
     seed: int | None = None
     agentspec: SpecRequest | None = None
 
 
 _REQUEST = msgspec.json.Decoder(ResponsesRequest)
+_UNSUPPORTED = {
+    "background": "Background responses are not supported here.",
+    "conversation": "Conversations are not kept here: use 'previous_response_id', or send the "
+    "whole conversation in 'input'.",
+    "prompt": "Prompt templates are not kept here: send the prompt's text in 'input'.",
+}
+_TRUNCATIONS = ("auto", "disabled")
+_FORMATS = ("text", "json_object", "json_schema")
+_INCLUDABLE = (
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+)
+"""OpenAI's values; most of them speak of what only its own servers run, and add nothing here."""
 
 
 def decode_request(body: bytes) -> ResponsesRequest:
     """Decode a request body. Raises ``InvalidRequest`` naming the offending field."""
     request = decode(_REQUEST, body)
+    for name, reason in _UNSUPPORTED.items():
+        if getattr(request, name):
+            raise InvalidRequest(reason, param=name, code="unsupported_parameter")
+    _one_of("truncation", request.truncation, _TRUNCATIONS)
+    for index, name in enumerate(request.include or ()):
+        _one_of(f"include[{index}]", name, _INCLUDABLE)
+    _check_format(request.text.format if request.text else None)
     if request.input is None and request.previous_response_id is None:
         raise missing("input")
     return request
+
+
+def _check_format(wanted: TextFormat | None) -> None:
+    if wanted is None:
+        return
+    _one_of("text.format.type", wanted.type, _FORMATS)
+    if wanted.type == "json_schema":
+        for name in ("name", "schema"):
+            if getattr(wanted, name) is None:
+                raise missing(f"text.format.{name}")
+
+
+def _one_of(param: str, value: str | None, known: Collection[str]) -> None:
+    if value is not None and value not in known:
+        listed = ", ".join(f"'{name}'" for name in known)
+        raise InvalidRequest(
+            f"Invalid value: '{value[:64]}'. Supported values are: {listed}.",
+            param=param,
+            code="invalid_value",
+        )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from .canonical import Conversation, content_of, image_part, text_part
+from .canonical import Conversation, Place, content_of, image_part, text_part
 from .chat import (
     ChatRequest,
     ContentPart,
@@ -21,7 +21,6 @@ from .chat import (
 )
 from .errors import InvalidRequest
 from .fields import decode, kind_of, missing
-from .names import flat
 from .opaque import unseal
 from .responses import (
     CallItem,
@@ -36,7 +35,9 @@ from .responses import (
     ToolsItem,
 )
 from .responses_tools import INPUT, ToolSet
+from .spelling import Name
 
+MAX_REFERENCES = 2000
 SUMMARY = "Summary of the conversation so far:\n\n"
 _ROLES = frozenset({"system", "developer", "user", "assistant"})
 _MESSAGE = msgspec.json.Decoder(MessageItem)
@@ -59,7 +60,7 @@ class Earlier(msgspec.Struct):
 class Translated:
     """The chat request, and the tools by which its answer is read.
 
-    extras: fields for backends that agentspec doesn't read.
+    extras: fields for backends that agentspec doesn't read. places: where the messages come from.
     earlier: the conversation without the instructions and the tools that stood in it, as a later
     turn may refer to them.
     """
@@ -68,8 +69,35 @@ class Translated:
     tools: ToolSet
     extras: dict[str, Any] = field(default_factory=dict)
     earlier: Earlier = field(default_factory=Earlier)
+    places: list[Place] = field(default_factory=list)
+
+    def spelling(self) -> Iterator[Name]:
+        """The fields of the chat request, as the client knows them."""
+        yield from self.tools.spelling()
+        for index, place in enumerate(self.places):
+            yield from _spelled_message(f"messages[{index}]", place, self.request.messages[index])
+        yield from _SPELLING
 
 
+def _spelled_message(chat: str, place: Place, message: Message) -> Iterator[Name]:
+    where = place.where or "previous_response_id"
+    exact = place.exact and bool(place.where)
+    if message.role == "tool" and exact:
+        yield Name(f"{chat}.content", f"{where}.output")
+    yield Name(f"{chat}.tool_calls", where, whole=True)
+    yield Name(chat, where, whole=not exact)
+
+
+_SPELLING = (
+    Name("messages", "input"),
+    Name("max_completion_tokens", "max_output_tokens"),
+    Name("max_tokens", "max_output_tokens"),
+    Name("response_format.json_schema", "text.format"),
+    Name("response_format", "text.format"),
+    Name("tool_choice.function", "tool_choice"),
+    Name("reasoning_effort", "reasoning.effort"),
+    Name("verbosity", "text.verbosity"),
+)
 Lookup = Callable[[str], bytes | None]
 
 
@@ -88,13 +116,21 @@ def translate(
     if earlier is not None:
         reader.conversation.messages += earlier.messages
         reader.offer(earlier.tools, "previous_response_id")
-    reader.read_input(asked.input)
+    reader.find_tools(asked.input)
     reader.tools.add(asked.tools or [], "tools")
+    reader.read_input(asked.input)
     context = reader.conversation.finish()
+    if asked.tool_choice == "required" and not (asked.tools or reader.tools.offered):
+        raise InvalidRequest(
+            "Invalid value for 'tool_choice': 'required' is only allowed when 'tools' are given.",
+            param="tool_choice",
+            code="invalid_value",
+        )
     choice = reader.tools.choose(asked.tool_choice)
+    instructions = _instructions(asked.instructions)
     request = ChatRequest(
         model=asked.model,
-        messages=_instructions(asked.instructions) + context,
+        messages=instructions + context,
         stream=asked.stream,
         max_completion_tokens=asked.max_output_tokens,
         temperature=asked.temperature,
@@ -115,27 +151,52 @@ def translate(
         "verbosity": asked.text.verbosity if asked.text else None,
         "service_tier": asked.service_tier,
     }
-    return Translated(request, reader.tools, extras, Earlier(context, reader.additional))
+    places = [Place("instructions", exact=False)] * len(instructions) + reader.conversation.places()
+    return Translated(request, reader.tools, extras, Earlier(context, reader.additional), places)
 
 
 def references(asked: ResponsesRequest) -> dict[str, str]:
     """The ids that the request's ``item_reference`` items name, and where they stand.
 
-    Raises ``InvalidRequest``.
+    Raises ``InvalidRequest``, also where an item is named twice or more than ``MAX_REFERENCES``
+    are: a short body could else stand for a conversation of any length.
     """
     found: dict[str, str] = {}
-    if not isinstance(asked.input, list):
-        return found
-    for index, raw in enumerate(asked.input):
-        where = f"input[{index}]"
-        if b"item_reference" in bytes(raw) and kind_of(raw, where).type == "item_reference":
-            found.setdefault(decode(_REFERENCE, raw, where).id, where)
+    for raw, where in _items_of(asked.input, "item_reference"):
+        name = decode(_REFERENCE, raw, where).id
+        if name in found:
+            raise InvalidRequest(
+                f"Duplicate item found with id '{name[:64]}'. Remove duplicate items from your "
+                "input and try again.",
+                param=where,
+                code="duplicate_item",
+            )
+        if len(found) == MAX_REFERENCES:
+            raise InvalidRequest(
+                f"Too many item references: at most {MAX_REFERENCES} are served in one request.",
+                param=where,
+                code="too_many_references",
+            )
+        found[name] = where
     return found
 
 
-def append_items(context: list[Message], items: list[bytes]) -> list[Message]:
-    """The conversation after an answer. context isn't changed; items: the answer's, as JSON."""
-    reader = _Reader(lambda _: None)
+def _items_of(
+    given: str | list[msgspec.Raw] | None, kind: str
+) -> Iterator[tuple[msgspec.Raw, str]]:
+    """The input's items of one kind, and where they stand. Raises ``InvalidRequest``."""
+    for index, raw in enumerate(given if isinstance(given, list) else ()):
+        where = f"input[{index}]"
+        if kind.encode() in bytes(raw) and kind_of(raw, where).type == kind:
+            yield raw, where
+
+
+def append_items(context: list[Message], items: list[bytes], tools: ToolSet) -> list[Message]:
+    """The conversation after an answer. context isn't changed; items: the answer's, as JSON.
+
+    tools: those that the items' calls name.
+    """
+    reader = _Reader(lambda _: None, tools)
     reader.conversation.messages += [msgspec.structs.replace(message) for message in context]
     for index, raw in enumerate(items):
         reader.read(raw, f"output[{index}]")
@@ -143,9 +204,9 @@ def append_items(context: list[Message], items: list[bytes]) -> list[Message]:
 
 
 class _Reader:
-    def __init__(self, item: Lookup):
+    def __init__(self, item: Lookup, tools: ToolSet | None = None):
         self.conversation = Conversation()
-        self.tools = ToolSet()
+        self.tools = tools or ToolSet()
         self.additional: list[msgspec.Raw] = []
         self._item = item
 
@@ -154,9 +215,14 @@ class _Reader:
         self.tools.add(tools, where)
         self.additional += tools
 
+    def find_tools(self, given: str | list[msgspec.Raw] | None) -> None:
+        """Those that stand in the input: before it is read, since its calls name them."""
+        for raw, where in _items_of(given, "additional_tools"):
+            self.offer(decode(_TOOLS, raw, where).tools, f"{where}.tools")
+
     def read_input(self, given: str | list[msgspec.Raw] | None) -> None:
         if isinstance(given, str):
-            self.conversation.say("user", given)
+            self.conversation.say("user", given, Place("input", exact=False))
             return
         for index, raw in enumerate(given or ()):
             self.read(raw, f"input[{index}]")
@@ -167,19 +233,17 @@ class _Reader:
         if kind.type in (None, "message"):
             self._message(decode(_MESSAGE, raw, where), where)
         elif kind.type in ("function_call", "custom_tool_call"):
-            self._call(decode(_CALL, raw, where), custom=kind.type == "custom_tool_call")
+            self._call(decode(_CALL, raw, where), where, custom=kind.type == "custom_tool_call")
         elif kind.type in ("function_call_output", "custom_tool_call_output"):
             result = decode(_OUTPUT, raw, where)
             texts, images = _split(result.output or "", f"{where}.output")
-            self.conversation.result(result.call_id, "".join(texts), images)
+            self.conversation.result(result.call_id, "".join(texts), images, Place(where))
         elif kind.type == "reasoning":
             self._reasoning(decode(_REASONING, raw, where))
         elif kind.type in ("compaction", "compaction_summary"):
             summary = unseal(decode(_COMPACTION, raw, where).encrypted_content)
             if summary:
-                self.conversation.say("user", SUMMARY + summary)
-        elif kind.type == "additional_tools":
-            self.offer(decode(_TOOLS, raw, where).tools, f"{where}.tools")
+                self.conversation.say("user", SUMMARY + summary, Place(where))
         elif kind.type == "item_reference" and not referred:
             self._reference(decode(_REFERENCE, raw, where).id, where)
 
@@ -203,16 +267,17 @@ class _Reader:
         if not isinstance(content, str):
             content = content_of(_parts(content, f"{where}.content"))
         if message.role == "assistant":
-            self.conversation.answer(content)
+            self.conversation.answer(content, place=Place(where))
         else:
-            self.conversation.say(message.role, content)
+            self.conversation.say(message.role, content, Place(where))
 
-    def _call(self, call: CallItem, *, custom: bool) -> None:
+    def _call(self, call: CallItem, where: str, *, custom: bool) -> None:
         arguments = call.arguments or "{}"
         if custom:
             arguments = encode({INPUT: call.input or ""}).decode()
-        name = flat(call.name, call.namespace)
-        self.conversation.answer(call=ToolCall(FunctionCall(name, arguments), id=call.call_id))
+        name = self.tools.names.flat(call.name, call.namespace)
+        made = ToolCall(FunctionCall(name, arguments), id=call.call_id)
+        self.conversation.answer(calls=[made], place=Place(where))
 
     def _reasoning(self, item: ReasoningItem) -> None:
         text = unseal(item.encrypted_content)
@@ -226,8 +291,7 @@ def _parts(parts: list[Part], where: str) -> list[ContentPart]:
     made: list[ContentPart] = []
     for index, part in enumerate(parts):
         if part.type == "input_image":
-            url = part.image_url
-            made.append(image_part(url.get("url", "") if isinstance(url, dict) else url or ""))
+            made.append(image_part(_image_url(part, f"{where}[{index}]")))
         elif part.text is not None or part.refusal is not None:
             made.append(text_part(part.text if part.text is not None else part.refusal or ""))
         else:
@@ -237,6 +301,21 @@ def _parts(parts: list[Part], where: str) -> list[ContentPart]:
                 code="unsupported_content",
             )
     return made
+
+
+def _image_url(part: Part, where: str) -> str:
+    url = part.image_url
+    url = url.get("url") if isinstance(url, dict) else url
+    if isinstance(url, str) and url:
+        return url
+    if part.file_id is not None:
+        raise InvalidRequest(
+            f"Invalid value for '{where}.file_id': uploaded files are not supported here. Send the "
+            "picture in 'image_url'.",
+            param=f"{where}.file_id",
+            code="unsupported_content",
+        )
+    raise missing(f"{where}.image_url")
 
 
 def _split(output: str | list[Part], where: str) -> tuple[list[str], list[ContentPart]]:

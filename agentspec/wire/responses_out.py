@@ -87,10 +87,13 @@ class ResponsesWriter:
             body["incomplete_details"] = {"reason": _REASONS[reason or ""]}
         return body
 
-    def fail(self, error: AgentspecError) -> bytes:
-        """The end of an answer that broke off. An open item stays open: it is not to be used."""
+    def fail(self, error: AgentspecError, usage: Usage | None = None) -> bytes:
+        """The end of an answer that broke off. An open item stays open: it is not to be used.
+
+        usage: the counts so far, where they are known.
+        """
         events = b"" if self.started else self.start()
-        body = self.body("failed", None)
+        body = self.body("failed", usage)
         code = error.code or error.type
         if code not in ("context_length_exceeded", "rate_limit_exceeded", "insufficient_quota"):
             code = "server_error"
@@ -99,7 +102,6 @@ class ResponsesWriter:
 
     def body(self, status: str, usage: Usage | None) -> dict[str, Any]:
         """The response object with the items finished so far."""
-        finished = status in ("completed", "incomplete")
         return {
             "id": self.id,
             "object": "response",
@@ -110,7 +112,7 @@ class ResponsesWriter:
             "model": self._model,
             "output": list(self.items),
             **self._shown.echo,
-            "usage": usage_body(usage) if finished else None,
+            "usage": None if status == "in_progress" else usage_body(usage),
         }
 
     def _event(self, name: str, /, **fields: Any) -> bytes:

@@ -7,6 +7,7 @@ servers could run are left out.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,9 @@ from .chat import FunctionDef, Tool
 from .errors import InvalidRequest
 from .fields import decode, kind_of
 from .lark import GrammarError, to_pattern
-from .names import ToolName, ToolNames, flat
+from .names import ToolName, ToolNames
 from .responses import CustomTool, FunctionTool, GrammarFormat, NamespaceTool
+from .spelling import Name
 
 INPUT = "input"
 _FUNCTION = msgspec.json.Decoder(FunctionTool)
@@ -25,12 +27,42 @@ _CUSTOM = msgspec.json.Decoder(CustomTool)
 _NAMESPACE = msgspec.json.Decoder(NamespaceTool)
 
 
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A tool: its function but for the name, and where it lies in the request."""
+
+    tool: ToolName
+    definition: FunctionDef
+    where: str
+
+
 @dataclass(slots=True)
 class ToolSet:
-    """tools: what the model is offered; names: what the client calls them."""
+    """names: what the client calls the tools; offered: those that the model is shown."""
 
-    tools: list[Tool] = field(default_factory=list)
     names: ToolNames = field(default_factory=ToolNames)
+    offered: list[Offered] = field(default_factory=list)
+
+    @property
+    def tools(self) -> list[Tool]:
+        """What the model is offered."""
+        return [
+            Tool(msgspec.structs.replace(one.definition, name=self._flat(one)))
+            for one in self.offered
+        ]
+
+    def _flat(self, one: Offered) -> str:
+        return self.names.flat(one.tool.name, one.tool.namespace)
+
+    def spelling(self) -> Iterator[Name]:
+        """The tools' fields in chat's words and in the request's."""
+        for index, one in enumerate(self.offered):
+            chat, schema = f"tools[{index}]", "format" if one.tool.custom else "parameters"
+            yield Name(
+                f"{chat}.function.parameters", f"{one.where}.{schema}", whole=one.tool.custom
+            )
+            yield Name(f"{chat}.function", one.where)
+            yield Name(chat, one.where)
 
     def add(self, raws: list[msgspec.Raw], where: str, namespace: str | None = None) -> None:
         """Take the tools of one list, which lies at ``where``. A name that comes twice counts once.
@@ -43,27 +75,25 @@ class ToolSet:
             if kind == "function":
                 tool = decode(_FUNCTION, raw, at)
                 definition = FunctionDef("", tool.description, tool.parameters, tool.strict)
-                self._offer(ToolName(tool.name, namespace), definition)
+                self._offer(ToolName(tool.name, namespace), definition, at)
             elif kind == "custom":
                 tool = decode(_CUSTOM, raw, at)
                 definition = FunctionDef("", tool.description, _parameters(tool.format, at))
-                self._offer(ToolName(tool.name, namespace, custom=True), definition)
+                self._offer(ToolName(tool.name, namespace, custom=True), definition, at)
             elif kind == "namespace" and namespace is None:
                 inner = decode(_NAMESPACE, raw, at)
                 self.add(inner.tools, f"{at}.tools", inner.name)
 
-    def _offer(self, tool: ToolName, definition: FunctionDef) -> None:
-        name = self.names.add(tool)
-        if name is not None:
-            definition.name = name
-            self.tools.append(Tool(definition))
+    def _offer(self, tool: ToolName, definition: FunctionDef, where: str) -> None:
+        if self.names.add(tool):
+            self.offered.append(Offered(tool, definition, where))
 
     def choose(self, choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """The ``tool_choice`` of the chat request; tools that it rules out are dropped here.
 
         Raises ``InvalidRequest``.
         """
-        if not self.tools:
+        if not self.offered:
             return None
         if isinstance(choice, str) or choice is None:
             return choice
@@ -72,12 +102,18 @@ class ToolSet:
             listed = choice.get("tools") or []
             if not isinstance(listed, list):
                 raise _bad_choice("tools", "expected a list of tools")
-            allowed = {_flat_of(entry) for entry in listed}
-            self.tools = [tool for tool in self.tools if tool.function.name in allowed]
-            return _mode(choice.get("mode")) if self.tools else None
+            allowed = {self._flat_of(entry) for entry in listed}
+            self.offered = [one for one in self.offered if self._flat(one) in allowed]
+            return _mode(choice.get("mode")) if self.offered else None
         if kind in ("function", "custom"):
-            return {"type": "function", "function": {"name": _flat_of(choice)}}
+            return {"type": "function", "function": {"name": self._flat_of(choice)}}
         return "auto"
+
+    def _flat_of(self, entry: Any) -> str:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            return ""
+        namespace = entry.get("namespace")
+        return self.names.flat(entry["name"], namespace if isinstance(namespace, str) else None)
 
 
 def _mode(mode: Any) -> str:
@@ -93,16 +129,15 @@ def _bad_choice(name: str, reason: str) -> InvalidRequest:
     )
 
 
-def _flat_of(entry: Any) -> str:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        return ""
-    namespace = entry.get("namespace")
-    return flat(entry["name"], namespace if isinstance(namespace, str) else None)
-
-
 def _parameters(wanted: GrammarFormat | None, where: str) -> dict[str, Any]:
     """The schema of a custom tool's arguments."""
     text: dict[str, Any] = {"type": "string"}
+    if wanted is not None and wanted.type not in ("text", "grammar"):
+        raise InvalidRequest(
+            f"Invalid value: '{wanted.type[:64]}'. Supported values are: 'text' and 'grammar'.",
+            param=f"{where}.format.type",
+            code="invalid_value",
+        )
     if wanted is not None and wanted.type == "grammar":
         text["pattern"] = _pattern(wanted, f"{where}.format")
     return {

@@ -37,6 +37,9 @@ class ChatAsked:
     body: dict[str, msgspec.Raw]
     native: None = None
 
+    def spelling(self) -> tuple[()]:
+        return ()
+
     def answer(self, started: Started) -> ChatAnswer:
         return ChatAnswer(self.request, f"call_{started.key}")
 

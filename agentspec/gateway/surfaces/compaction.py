@@ -5,6 +5,7 @@ The answer is one item that the client puts in place of what it summarised; see 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,12 @@ from agentspec.wire.errors import AgentspecError, InvalidRequest, UpstreamFailed
 from agentspec.wire.extension import SpecReport
 from agentspec.wire.opaque import seal
 from agentspec.wire.responses_out import usage_body
+from agentspec.wire.spelling import Name
 
 from .responses import ResponsesAsked, ResponsesSurface
+
+MAX_TOKENS = 2048
+"""The longest summary where the client sets no limit: it is to be short, whatever the model."""
 
 PROMPT = (
     "Summarise the conversation above, so that another assistant can go on from your summary "
@@ -41,18 +46,20 @@ class CompactionSurface:
         request = msgspec.structs.replace(
             asked.request,
             messages=[*asked.request.messages, Message("user", PROMPT)],
+            max_completion_tokens=asked.request.token_limit or MAX_TOKENS,
             tools=None,
             tool_choice=None,
             parallel_tool_calls=None,
             response_format=None,
         )
-        return CompactionAsked(request, body_of(request))
+        return CompactionAsked(request, body_of(request), asked.spelling)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionAsked:
     request: ChatRequest
     body: dict[str, msgspec.Raw]
+    spelling: Callable[[], Iterable[Name]]
     native: None = None
 
     def answer(self, started: Started) -> CompactionAnswer:

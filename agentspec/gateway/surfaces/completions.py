@@ -11,6 +11,7 @@ from agentspec.gateway.surface import Caller, OpenAIErrors, Started
 from agentspec.wire.canonical import body_of
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, encode
 from agentspec.wire.completions import (
+    SPELLING,
     CompletionRequest,
     CompletionWriter,
     decode_request,
@@ -18,6 +19,7 @@ from agentspec.wire.completions import (
 )
 from agentspec.wire.errors import AgentspecError
 from agentspec.wire.extension import SpecReport
+from agentspec.wire.spelling import Name
 from agentspec.wire.sse import DONE, error_event, event
 
 from .reports import report_field
@@ -44,6 +46,9 @@ class CompletionsAsked:
     request: ChatRequest
     body: dict[str, msgspec.Raw]
     native: Native | None
+
+    def spelling(self) -> tuple[Name, ...]:
+        return SPELLING
 
     def answer(self, started: Started) -> CompletionsAnswer:
         return CompletionsAnswer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,12 @@ from agentspec.wire.canonical import body_of
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, encode
 from agentspec.wire.errors import AgentspecError
 from agentspec.wire.extension import SpecReport
-from agentspec.wire.messages import MessagesRequest, Thinking, decode_request
+from agentspec.wire.messages import MessagesRequest, Thinking, check_run, decode_request
 from agentspec.wire.messages_errors import anthropic_body, anthropic_status
 from agentspec.wire.messages_in import Translated, translate
 from agentspec.wire.messages_out import MessagesWriter
 from agentspec.wire.pieces import Pieces
+from agentspec.wire.spelling import Name
 from agentspec.wire.sse import named_event
 
 from .reports import report_field
@@ -41,13 +43,18 @@ class AnthropicErrors:
 
 
 class MessagesSurface:
+    """counting: requests are not run, and need not hold what only a run needs."""
+
     name = "messages"
 
-    def __init__(self) -> None:
+    def __init__(self, *, counting: bool = False) -> None:
         self.errors = AnthropicErrors()
+        self._counting = counting
 
     async def translate(self, body: bytes, caller: Caller) -> MessagesAsked:
         asked = decode_request(body)
+        if not self._counting:
+            check_run(asked)
         done = translate(asked, strip_billing=caller.self_hosted(asked.model))
         headers = {n: caller.headers[n] for n in _PROTOCOL_HEADERS if n in caller.headers}
         native = Native("/messages", _FIELDS.decode(body), headers)
@@ -61,6 +68,12 @@ class MessagesAsked:
     request: ChatRequest
     body: dict[str, msgspec.Raw]
     native: Native
+
+    def spelling(self) -> Iterable[Name]:
+        top = self.asked.output_format is not None
+        return self.translated.spelling(
+            "output_format.schema" if top else "output_config.format.schema"
+        )
 
     def answer(self, started: Started) -> MessagesAnswer:
         writer = MessagesWriter(

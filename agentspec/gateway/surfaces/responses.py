@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,11 @@ from agentspec.wire.pieces import Pieces
 from agentspec.wire.responses import ResponsesRequest, decode_request
 from agentspec.wire.responses_in import Earlier, Translated, append_items, references, translate
 from agentspec.wire.responses_out import ANSWER_ID, ResponsesWriter, Shown
+from agentspec.wire.spelling import Name
 
 from .reports import report_field
 
+MAX_REFERRED_BYTES = 32 * 1024 * 1024
 _SEALED = "reasoning.encrypted_content"
 
 
@@ -32,12 +35,6 @@ class ResponsesSurface:
 
     async def translate(self, body: bytes, caller: Caller) -> ResponsesAsked:
         asked = decode_request(body)
-        if asked.background:
-            raise InvalidRequest(
-                "Background responses are not supported here.",
-                param="background",
-                code="unsupported_parameter",
-            )
         earlier = await self._earlier(asked.previous_response_id, caller.scope)
         done = translate(asked, earlier=earlier, item=(await self._items(asked, caller.scope)).get)
         keeper = Keeper(self._kept, caller.scope) if asked.store is not False else None
@@ -68,14 +65,21 @@ class ResponsesSurface:
                     param=where,
                     code="item_not_found",
                 )
+        if sum(map(len, found.values())) > MAX_REFERRED_BYTES:
+            raise InvalidRequest(
+                f"The items that 'input' refers to are larger than {MAX_REFERRED_BYTES} bytes.",
+                param="input",
+                code="too_many_references",
+            )
         return found
 
 
 class KeptAnswer(msgspec.Struct):
-    """body: the response object; earlier: the conversation with its answer."""
+    """body: the response object; earlier: the conversation with its answer; input: as sent."""
 
     body: msgspec.Raw
     earlier: Earlier
+    input: str | list[msgspec.Raw] | None = None
 
 
 _ANSWER = msgspec.json.Decoder(KeptAnswer)
@@ -99,11 +103,13 @@ class Keeper:
     kept: Kept
     scope: str
 
-    async def keep(self, writer: ResponsesWriter, body: bytes, context: Earlier) -> None:
+    async def keep(self, writer: ResponsesWriter, body: bytes, asked: ResponsesAsked) -> None:
         items = [encode(item) for item in writer.items]
         entries = {item["id"]: raw for item, raw in zip(writer.items, items, strict=True)}
-        earlier = Earlier(append_items(context.messages, items), context.tools)
-        entries[writer.id] = encode(KeptAnswer(msgspec.Raw(body), earlier))
+        context = asked.translated.earlier
+        said = append_items(context.messages, items, asked.translated.tools)
+        earlier = Earlier(said, context.tools)
+        entries[writer.id] = encode(KeptAnswer(msgspec.Raw(body), earlier, asked.asked.input))
         await self.kept.put(self.scope, entries)
 
 
@@ -115,6 +121,9 @@ class ResponsesAsked:
     request: ChatRequest
     body: dict[str, msgspec.Raw]
     native: None = None
+
+    def spelling(self) -> Iterable[Name]:
+        return self.translated.spelling()
 
     def answer(self, started: Started) -> ResponsesAnswer:
         reasoning = self.asked.reasoning
@@ -133,6 +142,7 @@ class ResponsesAnswer:
         self._writer = writer
         self._pieces = pieces
         self._asked = asked
+        self._usage: Usage | None = None
 
     async def whole(self, response: ChatResponse) -> bytes:
         self._writer.take(self._pieces.whole(response))
@@ -142,6 +152,8 @@ class ResponsesAnswer:
         return body
 
     def chunk(self, chunk: ChatChunk) -> bytes:
+        if isinstance(chunk.usage, Usage):
+            self._usage = chunk.usage
         return self._writer.take(self._pieces.read(chunk))
 
     async def end(self, usage: Usage | None, report: SpecReport | None) -> bytes:
@@ -152,11 +164,11 @@ class ResponsesAnswer:
         return events
 
     def failed(self, error: AgentspecError) -> bytes:
-        return self._writer.fail(error)
+        return self._writer.fail(error, self._usage)
 
     async def _keep(self, body: bytes) -> None:
         if self._asked.keeper is not None:
-            await self._asked.keeper.keep(self._writer, body, self._asked.translated.earlier)
+            await self._asked.keeper.keep(self._writer, body, self._asked)
 
 
 def _echo(asked: ResponsesRequest) -> dict[str, Any]:
@@ -177,14 +189,16 @@ def _echo(asked: ResponsesRequest) -> dict[str, Any]:
         "tool_choice": asked.tool_choice or "auto",
         "tools": asked.tools or [],
         "top_p": 1.0 if asked.top_p is None else asked.top_p,
-        "truncation": "disabled",
+        "truncation": asked.truncation or "disabled",
         "user": asked.user,
     }
 
 
 def _text_echo(asked: ResponsesRequest) -> dict[str, Any]:
     wanted = asked.text.format if asked.text else None
+    verbosity = {"verbosity": (asked.text.verbosity if asked.text else None) or "medium"}
     if wanted is None or wanted.type != "json_schema":
-        return {"format": {"type": wanted.type if wanted else "text"}}
+        return {"format": {"type": wanted.type if wanted else "text"}} | verbosity
     shown = msgspec.to_builtins(wanted)
-    return {"format": {name: value for name, value in shown.items() if value is not None}}
+    given = {name: value for name, value in shown.items() if value is not None}
+    return {"format": given} | verbosity

@@ -20,6 +20,11 @@ class ConnectError(ValueError):
     """The client cannot be connected; the message says why, and what to do."""
 
 
+def words(*values: object) -> str:
+    """A command line of these words; a ``Variable`` stays the reference that it is."""
+    return " ".join(str(v) if isinstance(v, Variable) else shlex.quote(str(v)) for v in values)
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
     """The value of an environment variable, never written out."""

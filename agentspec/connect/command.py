@@ -10,7 +10,7 @@ from pathlib import Path
 from agentspec import resources, settings
 
 from .advice import cannot
-from .base import Client, Configuration, ConnectError, Target
+from .base import Client, Configuration, ConnectError, Target, words
 from .endpoint import Endpoint, Offered
 from .install import environment_file, undo, write
 from .merge import dumped
@@ -24,6 +24,8 @@ def run(args: argparse.Namespace) -> int:
     if args.undo:
         _say(*(f"restored {path}" for path in undo(client.name, places.state)))
         return 0
+    if args.key_env and not args.key_env.isidentifier():
+        raise ConnectError(f"--key-env takes the name of a variable, not '{args.key_env}'")
     endpoint = Endpoint(_bare(args.url), settings.secret(args.key_env))
     target = _target(client, args, endpoint, places)
     configuration = _shell_ready(client.configure(target), target, args.write)
@@ -103,7 +105,7 @@ def _shell_ready(configuration: Configuration, target: Target, write_it: bool) -
     file = environment_file(configuration, target.own) if write_it else None
     if file is None:
         return configuration
-    command = f". {file.path} && {configuration.command}"
+    command = f"{words('.', file.path)} && {configuration.command}"
     return replace(configuration, files=(*configuration.files, file), command=command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -55,6 +56,14 @@ def test_a_key_is_named_and_never_written(client: Client, monkeypatch: pytest.Mo
     monkeypatch.setenv("MY_KEY", "sk-secret")
     whole = text(client, target(key_env="MY_KEY"))
     assert "MY_KEY" in whole and "sk-secret" not in whole
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_commands_survive_odd_names(client: Client):
+    at = target(model="m'$(x)", home=Path("/home/u v"), config=Path("/home/u v/.config"))
+    words = shlex.split(client.configure(at).command)
+    known = {"m'$(x)", "agentspec/m'$(x)", "-c"}
+    assert known & set(words) or any("/home/u v/" in w for w in words) or client.name == "codex"
 
 
 LIMITED = ["codex", "claude-code", "opencode", "qwen-code", "aider", "continue", "kilocode", "pi"]

@@ -76,6 +76,7 @@ def test_the_environment_is_written_as_a_file_to_read(gateway: Served, home: Pat
     [
         (["--model", "no-such"], "no model 'no-such' is offered; there are: scripted"),
         (["--key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY"),
+        (["--key-env", "sk-secret"], "the name of a variable"),
         (["--undo"], "nothing was written for codex"),
     ],
 )

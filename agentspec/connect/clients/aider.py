@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentspec.connect.base import Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import Client, ConfigFile, Configuration, Target, words
 
 SMALL_CONTEXT_TOKENS = 16384
 
@@ -33,7 +33,7 @@ def configure(target: Target) -> Configuration:
             settings["map-tokens"] = 0
     return Configuration(
         client="aider",
-        command=f"aider --config {config}",
+        command=words("aider", "--config", config),
         files=(
             ConfigFile(config, "yaml", settings, own=True),
             ConfigFile(metadata, "json", {model: limits}, own=True),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target, words
 
 _SLOTS = (
     "ANTHROPIC_MODEL",
@@ -34,7 +34,7 @@ def configure(target: Target) -> Configuration:
     path = target.own / "claude-code.json"
     return Configuration(
         client="claude-code",
-        command=f"claude --settings {path}",
+        command=words("claude", "--settings", path),
         files=(ConfigFile(path, "json", settings, own=True),),
     )
 

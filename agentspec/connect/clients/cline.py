@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target, words
 
 _PROVIDER = "openai-compatible"
 
@@ -29,10 +29,10 @@ def configure(target: Target) -> Configuration:
         "modes": {},
         "providers": {_PROVIDER: entry},
     }
-    key = f" -k {target.key}" if target.key_env else ""
+    key = ("-k", target.key) if target.key_env else ()
     return Configuration(
         client="cline",
-        command=f"cline -P {_PROVIDER} -m {target.model}{key}",
+        command=words("cline", "-P", _PROVIDER, "-m", target.model, *key),
         files=(ConfigFile(path, "json", file, own=True),),
         env={"CLINE_PROVIDER_SETTINGS_PATH": str(path)},
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target, words
 
 
 def configure(target: Target) -> Configuration:
@@ -28,7 +28,7 @@ def configure(target: Target) -> Configuration:
     settings = {"name": "agentspec", "version": "1.0.0", "schema": "v1", "models": [model]}
     return Configuration(
         client="continue",
-        command=f"cn --config {path}",
+        command=words("cn", "--config", path),
         files=(ConfigFile(path, "yaml", settings, own=True),),
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentspec.connect.base import Client, ConfigFile, Configuration, Target, Variable
+from agentspec.connect.base import Client, ConfigFile, Configuration, Target, Variable, words
 from agentspec.resources import user_dir
 
 
@@ -28,7 +28,7 @@ def configure(target: Target) -> Configuration:
     path = folder / "extra-openai-models.yaml"
     return Configuration(
         client="llm",
-        command=f"llm -m {name}",
+        command=words("llm", "-m", name),
         files=(ConfigFile(path, "yaml", [entry], list_key="model_id"),),
         env=env,
     )

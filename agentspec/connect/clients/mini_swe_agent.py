@@ -7,7 +7,7 @@ itself goes on to the end of its context.
 
 from __future__ import annotations
 
-from agentspec.connect.base import Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import Client, ConfigFile, Configuration, Target, words
 
 
 def configure(target: Target) -> Configuration:
@@ -21,7 +21,7 @@ def configure(target: Target) -> Configuration:
     }
     return Configuration(
         client="mini-swe-agent",
-        command=f"mini -c mini.yaml -c {path}",
+        command=words("mini", "-c", "mini.yaml", "-c", path),
         files=(ConfigFile(path, "yaml", settings, own=True),),
         env={"OPENAI_API_KEY": target.key},
     )

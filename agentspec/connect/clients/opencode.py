@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target, words
 
 
 def configure(
@@ -26,7 +26,7 @@ def configure(
     path = Path(target.config) / folder / file
     return Configuration(
         client=client,
-        command=f"{command} --model agentspec/{target.model}",
+        command=words(command, "--model", f"agentspec/{target.model}"),
         files=(ConfigFile(path, "json", {"provider": {"agentspec": provider}}),),
     )
 

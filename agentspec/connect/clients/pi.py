@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target, words
 
 
 def configure(target: Target) -> Configuration:
@@ -29,7 +29,7 @@ def configure(target: Target) -> Configuration:
     path = target.home / ".pi" / "agent" / "models.json"
     return Configuration(
         client="pi",
-        command=f"pi --provider agentspec --model {target.model}",
+        command=words("pi", "--provider", "agentspec", "--model", target.model),
         files=(ConfigFile(path, "json", {"providers": {"agentspec": provider}}),),
     )
 

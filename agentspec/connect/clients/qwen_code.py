@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentspec.connect.base import Client, ConfigFile, Configuration, Target
+from agentspec.connect.base import Client, ConfigFile, Configuration, Target, words
 
 
 def configure(target: Target) -> Configuration:
@@ -24,7 +24,7 @@ def configure(target: Target) -> Configuration:
     path = target.home / ".qwen" / "settings.json"
     return Configuration(
         client="qwen-code",
-        command=f"qwen --auth-type openai --model {target.model}",
+        command=words("qwen", "--auth-type", "openai", "--model", target.model),
         files=(ConfigFile(path, "json", settings, list_key="id"),),
         env={"OPENAI_API_KEY": target.key},
     )

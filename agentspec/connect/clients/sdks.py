@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from agentspec.connect.base import Client, Configuration, Target
+from agentspec.connect.base import Client, Configuration, Target, words
 
 
 def _openai(target: Target) -> Configuration:
     code = (
         "import openai; print(openai.OpenAI().chat.completions.create("
-        f"model='{target.model}', max_tokens=16, "
+        f"model={target.model!r}, max_tokens=16, "
         "messages=[{'role': 'user', 'content': 'Hello'}]).choices[0].message.content)"
     )
     return Configuration(
         client="openai-sdk",
-        command=f'python -c "{code}"',
+        command=words("python", "-c", code),
         env={"OPENAI_BASE_URL": target.base_url, "OPENAI_API_KEY": target.key},
     )
 
@@ -21,12 +21,12 @@ def _openai(target: Target) -> Configuration:
 def _anthropic(target: Target) -> Configuration:
     code = (
         "import anthropic; print(anthropic.Anthropic().messages.create("
-        f"model='{target.model}', max_tokens=16, "
+        f"model={target.model!r}, max_tokens=16, "
         "messages=[{'role': 'user', 'content': 'Hello'}]).content)"
     )
     return Configuration(
         client="anthropic-sdk",
-        command=f'python -c "{code}"',
+        command=words("python", "-c", code),
         env={"ANTHROPIC_BASE_URL": target.url, "ANTHROPIC_API_KEY": target.key},
     )
 

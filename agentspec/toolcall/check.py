@@ -11,19 +11,23 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from jsonschema import validators
+from jsonschema import Draft4Validator, Draft6Validator, Draft7Validator, validators
 from jsonschema.exceptions import ValidationError, best_match
 from referencing import Registry
 from referencing.exceptions import NoSuchResource, Unresolvable
 
 from agentspec.wire.chat import Tool
 
+from .budget import MAX_STEPS, TooManySteps, bounded, counted
 from .dialect import normal
 from .evaluated import unevaluated_properties
 from .formats import format_checker
 from .pattern import compiled
 
 _MAX_MESSAGE_CHARS = 300
+_REF_ALONE = (Draft4Validator, Draft6Validator, Draft7Validator)
+"""In these drafts nothing beside a ``$ref`` counts."""
+_COSTLY = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "items", "properties")
 _log = logging.getLogger(__name__)
 
 
@@ -31,10 +35,12 @@ class ValueChecker:
     """Checks values against one schema (its ``$schema`` draft; 2020-12 where none is named)."""
 
     def __init__(self, schema: dict[str, Any] | bool, *, object_only: bool = False):
-        base, document = normal(schema)
+        base, self.document = normal(schema)
+        """The schema as it is read: the validator's own words."""
+        self.ref_stands_alone = base in _REF_ALONE
         registry: Registry = Registry(retrieve=_refuse)  # type: ignore[call-arg]
         self._validator = _linear(base)(
-            document, registry=registry, format_checker=format_checker()
+            self.document, registry=registry, format_checker=format_checker()
         )
         self._object_only = object_only
 
@@ -43,7 +49,9 @@ class ValueChecker:
         schema that cannot be applied is a reason as well.
         """
         try:
-            value = json.loads(text, parse_constant=_refuse_constant)
+            value = json.loads(
+                text, parse_constant=_refuse_constant, object_pairs_hook=_without_twins
+            )
         except RecursionError:
             return "the value is nested too deeply"
         except ValueError as error:
@@ -52,15 +60,31 @@ class ValueChecker:
             return "the arguments are not a JSON object"
         return self._judged(value)
 
+    def holds(self, node: Any, value: Any) -> bool:
+        """Whether ``value`` is valid under a subschema of ``document``. What cannot be applied
+        holds nothing up: the whole value is checked in the end.
+        """
+        if isinstance(node, bool):
+            return node
+        try:
+            with bounded(MAX_STEPS // 10):
+                return self._validator.evolve(schema=node).is_valid(value)
+        except Exception:
+            _log.debug("a subschema could not be applied", exc_info=True)
+            return True
+
     def _judged(self, value: Any) -> str | None:
         try:
-            error = best_match(self._validator.iter_errors(value))
+            with bounded():
+                error = best_match(self._validator.iter_errors(value))
         except RecursionError:
             return "the value or its schema is nested too deeply"
         except Unresolvable as unresolved:
             return f"reference {unresolved.ref!r} cannot be resolved"
         except OverflowError:
             return "a number is too large"
+        except TooManySteps:
+            return "its schema takes too many steps to check"
         except Exception as error:
             # The validator runs over what clients sent; its accidents fail the value, not the turn.
             _log.exception("a schema could not be applied")
@@ -95,6 +119,16 @@ def _refuse(uri: str) -> Any:
     raise NoSuchResource(ref=uri)
 
 
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are unique (RFC 8259 leaves open what the others would mean)."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twin = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twin!r} is there twice")
+    return value
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
@@ -108,7 +142,9 @@ def _linear(base: Any) -> Any:
         "additionalProperties": _additional_properties,
         "unevaluatedProperties": unevaluated_properties,
     }
-    return validators.extend(base, {k: v for k, v in own.items() if k in base.VALIDATORS})
+    own = {k: v for k, v in own.items() if k in base.VALIDATORS}
+    costly = {k: counted(base.VALIDATORS[k]) for k in _COSTLY if k in base.VALIDATORS}
+    return validators.extend(base, {**costly, **own})
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:

@@ -1,7 +1,8 @@
-"""The string formats that constraint engines enforce, checked without further packages.
+"""The string formats of JSON Schema 2020-12, checked without further packages.
 
-date-time, date, time and duration: RFC 3339; email: RFC 5321 in outline; hostname: RFC 1123;
-uri: RFC 3986 in outline. Other formats are annotations, as draft 2020-12 has it.
+date-time, date, time and duration: RFC 3339; email: RFC 5321 in outline; hostname: RFC 1123; uri:
+RFC 3986 in outline, iri the same with any letters; uri-template: RFC 6570 in outline; json-pointer:
+RFC 6901; regex: ECMA-262 as far as an engine here reads it. Other formats are annotations.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import uuid
 from functools import lru_cache, partial
 
 from jsonschema import FormatChecker
+
+from .pattern import check_pattern
 
 _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:(?:[0-5]\d|60)(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 _PATTERNS = {
@@ -29,8 +32,17 @@ _PATTERNS = {
         r"(?=.{1,253}\Z)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
         r"(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
     ),
-    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|\\^`]*",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:[!#-;=?-\[\]_a-z~]*",
+    "iri": r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|\\^`]*",
+    "uri-reference": r"[!#-;=?-\[\]_a-z~]*",
+    "iri-reference": r"[^\s<>\"{}|\\^`]*",
+    "uri-template": r"(?:[^\s<>\"{}|\\^`]|\{[+#./;?&=,!@|]?[^\s{}<>\"\\^`]+\})*",
+    "idn-email": r"[^\s@]+@[^\s@]+",
+    "idn-hostname": r"[^\s.@:/\\]+(?:\.[^\s.@:/\\]+)*\.?",
+    "json-pointer": r"(?:/(?:[^~/]|~[01])*)*",
+    "relative-json-pointer": r"(?:0|[1-9]\d*)(?:#|(?:/(?:[^~/]|~[01])*)*)",
 }
+_UNICODE = frozenset({"iri", "iri-reference", "uri-template", "idn-email", "idn-hostname"})
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -50,7 +62,19 @@ def _date_time(text: str) -> bool:
 
 
 def _matches(name: str, text: str) -> bool:
-    return re.fullmatch(_PATTERNS[name], text, re.ASCII) is not None
+    flags = 0 if name in _UNICODE else re.ASCII
+    return re.fullmatch(_PATTERNS[name], text, flags) is not None
+
+
+def _regex(text: str) -> bool:
+    """Compiled only: nothing is searched with a pattern that may backtrack."""
+    if check_pattern(text) is None:
+        return True
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
 
 
 def _uuid(text: str) -> bool:
@@ -83,10 +107,25 @@ def holds(name: str, text: str) -> bool:
             return _address(ipaddress.IPv4Address, text)
         case "ipv6":
             return _address(ipaddress.IPv6Address, text)
+        case "regex":
+            return _regex(text)
     return True
 
 
-KNOWN_FORMATS = frozenset(_PATTERNS) | {"date", "date-time", "uuid", "ipv4", "ipv6"}
+MASKED_FORMATS = frozenset(
+    {
+        *("date", "date-time", "duration", "email", "hostname"),
+        *("ipv4", "ipv6", "time", "uri", "uuid"),
+    }
+)
+"""Those that the default mask engine knows by name."""
+KNOWN_FORMATS = frozenset(_PATTERNS) | MASKED_FORMATS | {"regex"}
+
+
+def mask_pattern(name: str) -> str | None:
+    """A pattern that every string of the format matches, for a mask that does not know it."""
+    pattern = _PATTERNS.get(name)
+    return None if pattern is None else f"^(?:{pattern})$"
 
 
 @lru_cache(maxsize=1)

@@ -15,6 +15,7 @@ from agentspec.wire.errors import InvalidRequest
 from .detect import UNKNOWN
 from .format import ToolFormat
 from .schema import check_name, validate_schema
+from .strict import check_strict
 
 Calls = Literal["never", "may", "must"]
 _CHOICES = ("none", "auto", "required")
@@ -131,6 +132,8 @@ def _parameters(tool: Tool, name: str, param: str) -> dict[str, Any]:
     validate_schema(
         schema, param, f"function '{name}'", code="invalid_function_parameters", object_root=True
     )
+    if tool.function.strict:
+        check_strict(schema, param, f"function '{name}'", code="invalid_function_parameters")
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}
 
 
@@ -209,6 +212,8 @@ def _answer(wanted: ResponseFormat | None) -> Answer | None:
     check_name(spec.name, "response_format.json_schema.name")
     schema = ANY_OBJECT if spec.schema is None else spec.schema
     validate_schema(schema, "response_format", f"response_format '{spec.name}'")
+    if spec.strict:
+        check_strict(schema, "response_format", f"response_format '{spec.name}'")
     return Answer(schema, spec.name, "response_format")
 
 

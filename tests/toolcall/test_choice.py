@@ -104,13 +104,33 @@ def test_parameters_always_describe_an_object():
 def test_response_formats():
     made = spec(response_format={"type": "json_object"})
     assert made is not None and made.answer is not None and made.answer.schema == {"type": "object"}
-    wanted = {"type": "json_schema", "json_schema": {"name": "r", "schema": OBJECT, "strict": True}}
+    wanted = {"type": "json_schema", "json_schema": {"name": "r", "schema": OBJECT}}
     made = spec(response_format=wanted)
     assert made is not None and made.answer is not None and made.answer.schema == OBJECT
     both = spec(response_format=wanted, tools=TOOLS)
     assert both is not None and both.calls == "may" and both.answer == made.answer
     must = spec(response_format=wanted, tools=TOOLS, tool_choice="required")
     assert must is not None and must.answer is None
+
+
+def test_strict_schemas_are_held_to_the_strict_rules():
+    loose = {"type": "object", "properties": {"a": {"type": "string"}}}
+    tool = {"name": "f", "parameters": loose, "strict": True}
+    error = refusal(tools=[{"type": "function", "function": tool}])
+    assert (error.param, error.code) == (
+        "tools[0].function.parameters",
+        "invalid_function_parameters",
+    )
+    wanted = {"name": "r", "schema": loose, "strict": True}
+    error = refusal(response_format={"type": "json_schema", "json_schema": wanted})
+    assert (
+        error.param == "response_format" and "'additionalProperties' is required" in error.message
+    )
+    assert spec(tools=[{"type": "function", "function": {**tool, "strict": False}}]) is not None
+    closed = {**loose, "required": ["a"], "additionalProperties": False}
+    assert (
+        spec(tools=[{"type": "function", "function": {**tool, "parameters": closed}}]) is not None
+    )
 
 
 def test_own_grammar():

@@ -51,7 +51,7 @@ class Agentspec:
     def __init__(self, vocabulary: Vocabulary):
         from agentspec.engine.constrain.factory import ConstraintFactory
 
-        def factory(**options: bool) -> Any:
+        def factory(**options: Any) -> Any:
             return ConstraintFactory(
                 token_bytes=vocabulary.pieces,
                 eos_ids=vocabulary.eos,

@@ -83,7 +83,9 @@ def _follow_forced(
 
 
 def _take(sequence: Sequence, token: int, token_bytes: TokenBytes, *, forced: bool = False) -> bool:
-    """Commit one token. False where the guard committed a closing in its place."""
+    """Commit one token. False where it was taken back: the guard committed a closing in its place,
+    or nothing right could follow it, and its place is to be decoded again.
+    """
     constraint = sequence.constraint
     if token in sequence.request.stop_ids:
         _end(sequence, token)
@@ -93,6 +95,11 @@ def _take(sequence: Sequence, token: int, token_bytes: TokenBytes, *, forced: bo
         assert sequence.close_out is not None
         literal = constraint.in_grammar
         constraint.accept((token,))
+        if not constraint.viable():
+            constraint.rollback(1)
+            constraint.ban(token)
+            sequence.tally.redecoded += 1
+            return False
         closing = sequence.close_out.check(constraint, sequence.remaining - 1, token)
         if closing is not None:
             constraint.rollback(1)

@@ -240,10 +240,12 @@ class Engine:
         if slot.verdict is not None:
             accepted = self._advance(slot)
         committed = sequence.tokens[before:]
-        sequence.computed += slot.rows + common_prefix(committed, proposal.tokens)
+        computed = sequence.computed + slot.rows + common_prefix(committed, proposal.tokens)
+        # Where the token behind a draft was taken back, its place is decoded again.
+        sequence.computed = min(computed, len(sequence.tokens) - 1)
         tell_infos(slot, forward.logits)
         self._pool.publish(sequence.table, sequence.tokens, sequence.computed)
-        if committed:
+        if committed or slot.verdict is not None:
             self._drafting.commit(sequence, proposal, accepted, len(committed))
 
     def _advance(self, slot: Slot) -> int:

@@ -161,6 +161,13 @@ class MeteredConstraint:
         with self._timed() as inner:
             inner.rollback(count)
 
+    def viable(self) -> bool:
+        with self._timed() as inner:
+            return inner.viable()
+
+    def ban(self, token: int) -> None:
+        self._inner.ban(token)
+
     def clone(self) -> MeteredConstraint:
         with self._timed() as inner:
             return MeteredConstraint(inner.clone(), self._bill, self._clock)

@@ -18,9 +18,11 @@ class Tally:
     passes: forward passes that sampled. hist[j]: decode steps whose verification accepted j drafted
     tokens. The first pass, which ends the prompt, is one of them only when it verified drafts: so
     the drafts in ``hist`` are those in ``sources``, and plain prompts don't dilute the mean.
+    redecoded: tokens taken back because nothing could follow them that meets the schema.
     """
 
     passes: int = 0
+    redecoded: int = 0
     hist: list[int] = field(default_factory=list)
     sources: dict[str, SourceCount] = field(default_factory=lambda: defaultdict(SourceCount))
 

@@ -44,6 +44,17 @@ class Constraint(Protocol):
         """Undo the last ``count`` accepted tokens."""
         ...
 
+    def viable(self) -> bool:
+        """After ``accept`` of one token, before its commit: can the text still come out right?
+
+        Where it cannot the caller rolls that token back, bans it, and decodes the place again.
+        """
+        ...
+
+    def ban(self, token: int) -> None:
+        """``token`` is not allowed at this place from now on; forgotten when it is rolled back."""
+        ...
+
     def clone(self) -> Constraint: ...
 
     @property

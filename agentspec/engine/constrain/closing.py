@@ -34,10 +34,12 @@ _OTHERS = bytes(b for b in range(32, 127) if b not in _INNER and b not in b'"\\'
 class Hints:
     """What leads on where nothing closes.
 
-    tokens: those of required keys. phrases: texts that patterns and formats accept.
+    tokens: those of required keys. phrases: texts that patterns and formats accept. values: JSON
+    of values that the schema names.
     """
 
     tokens: tuple[int, ...] = ()
+    values: tuple[bytes, ...] = ()
     phrases: tuple[bytes, ...] = ()
     ends: tuple[tuple[bytes, int], ...] = field(init=False, repr=False)
     """(phrase, start) of every end of every phrase, whole phrases first."""
@@ -48,16 +50,25 @@ class Hints:
 
 
 def find_closing(
-    session: GrammarSession, vocab: Vocab, hints: Hints, limit: int
+    session: GrammarSession,
+    vocab: Vocab,
+    hints: Hints,
+    limit: int,
+    *,
+    operations: int = _MAX_OPERATIONS,
 ) -> list[int] | None:
-    """At most ``limit`` tokens that complete ``session``'s text, or None. Moves ``session``."""
-    return _Search(session, vocab, hints).run(limit)
+    """At most ``limit`` tokens that complete ``session``'s text, or None. Moves ``session``.
+
+    operations: of the matcher, after which the search is given up.
+    """
+    return _Search(session, vocab, hints, operations).run(limit)
 
 
 class _Search:
     """Depth-first over the session; ``lexical`` holds the JSON lexer's state along the path."""
 
-    def __init__(self, session: GrammarSession, vocab: Vocab, hints: Hints):
+    def __init__(self, session: GrammarSession, vocab: Vocab, hints: Hints, most: int):
+        self.most = most
         self.session, self.vocab, self.hints = session, vocab, hints
         quoted = [t for t in vocab.closers if vocab.token_bytes[t].startswith(b'"')]
         unquoted = [t for t in vocab.closers if not vocab.token_bytes[t].startswith(b'"')]
@@ -75,7 +86,7 @@ class _Search:
         session = self.session
         path: list[list[int]] = []
         branches: list[Iterator[list[int]]] = [self.candidates()]
-        while branches and self.operations < _MAX_OPERATIONS:
+        while branches and self.operations < self.most:
             if session.may_stop:
                 return [token for piece in path for token in piece]
             self.steps += 1
@@ -83,6 +94,9 @@ class _Search:
             piece = next((p for p in branches[-1] if len(p) <= room), None) if room > 0 else None
             if piece is not None:
                 self.accept(piece)
+                if session.broken:
+                    session.rollback(len(piece))
+                    continue
                 path.append(piece)
                 self.last_use.update(dict.fromkeys(piece, self.steps))
                 text = b"".join(self.vocab.token_bytes[token] for token in piece)
@@ -110,15 +124,27 @@ class _Search:
             return
         state = self.lexical[-1]
         seen: set[int] = set()
-        for token in self.first[state] if state == STRING else [*self.first[state], *self.values]:
+        for token in self.first[state]:
             if token not in seen and self.allows(token):
                 seen.add(token)
                 yield [token]
         if state == STRING:
             yield from self.spelled()
+        elif state == OUTSIDE:
+            yield from self.named()
+            for token in self.values:
+                if token not in seen and self.allows(token):
+                    seen.add(token)
+                    yield [token]
         for token in sorted(self.rest, key=lambda token: self.last_use.get(token, 0)):
             if token not in seen and self.allows(token):
                 yield [token]
+
+    def named(self) -> Iterator[list[int]]:
+        """Values that the schema names, where they are legal here."""
+        for text in self.hints.values:
+            if self.allows(self.vocab.single.get(text[0], -1)) and (tokens := self.walked(text)):
+                yield tokens
 
     def spelled(self) -> Iterator[list[int]]:
         """Hinted phrases, or the ends of them, with a quote after, that are legal here."""
@@ -134,7 +160,7 @@ class _Search:
         """The tokens of ``text``, byte by byte and along forced spans, where it is legal."""
         tokens: list[int] = []
         place = 0
-        while place < len(text) and self.operations < _MAX_OPERATIONS:
+        while place < len(text) and self.operations < self.most:
             step = self.session.forced(_MAX_FORCED) or [self.vocab.single.get(text[place], -1)]
             piece = b"".join(self.vocab.token_bytes[token] for token in step if token >= 0)
             if not self.allows(step[0]) or not (
@@ -160,8 +186,24 @@ def lex(state: int, text: bytes) -> int:
     return state
 
 
+def named_values(schema: Any, most: int) -> Iterator[Any]:
+    """Constants and first enum values, at most ``most``."""
+    stack = [schema]
+    while stack and most > 0:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack.extend(reversed(node))
+        if not isinstance(node, dict):
+            continue
+        listed = node["enum"][:2] if isinstance(node.get("enum"), list) else []
+        for value in [node["const"], *listed] if "const" in node else listed:
+            most -= 1
+            yield value
+        stack.extend(value for key, value in node.items() if key not in ("enum", "const"))
+
+
 def required_texts(schema: Any) -> Iterator[str]:
-    """Texts that a minimal value may need: required keys, first enum values, constants."""
+    """Texts that a minimal value may need: required keys."""
     stack = [schema]
     while stack:
         node = stack.pop()

@@ -12,36 +12,52 @@ from typing import Any, Protocol
 from tokenizers import Tokenizer
 
 from agentspec.toolcall.choice import OutputSpec
+from agentspec.toolcall.expansion import too_expansive
+from agentspec.wire.errors import InvalidSchema
 
 from .base import Constraint
-from .closing import Hints, required_texts
+from .closing import Hints, named_values, required_texts
 from .example import examples
+from .judged import JudgedSession
+from .judged_matcher import JudgedMatcher
+from .judging import judge_of
 from .llguidance_backend import LLGuidanceBackend
-from .session import GrammarSession, Matcher
+from .proposals import example_texts
+from .session import Grammar, GrammarSession
 from .trigger import Marker, TriggerSession
 from .vocab import Vocab
 
 _MAX_HINTS = 400
 _MAX_PHRASES = 32
+_MAX_NAMED = 24
 
 
 class Backend(Protocol):
     name: str
 
-    def compile(self, spec: OutputSpec) -> tuple[Matcher, list[str]]:
-        """(matcher at the start, unchecked paths). Raises ``InvalidRequest``."""
+    def compile(self, spec: OutputSpec) -> Grammar:
+        """The grammar at its start. Raises ``InvalidRequest``."""
         ...
 
 
 class Compiled:
-    """``CompiledConstraint``. ``unchecked``: schema paths that the mask does not hold.
+    """``CompiledConstraint``. ``unchecked``: schema paths that the mask does not hold. proven: a
+    right answer is known; with what is not checked by masks, that is not sure.
 
     cold: whether the last ``compile`` that returned it had to build it. compile_us: what that took.
     """
 
-    def __init__(self, start: Callable[[], Constraint], unchecked: Sequence[str], compile_us: int):
+    def __init__(
+        self,
+        start: Callable[[], Constraint],
+        unchecked: Sequence[str],
+        compile_us: int,
+        *,
+        proven: bool,
+    ):
         self._start = start
         self.unchecked = tuple(unchecked)
+        self.proven = proven
         self.compile_us = compile_us
         self.cold = True
 
@@ -55,7 +71,9 @@ class ConstraintFactory:
 
     token_bytes: the text of each token, V byte strings. vocab_size: V with padding.
     canonical: whether forced spans are part of the constraint (law 2); False is for measuring.
-    flexible: accept the whole language (any whitespace, undeclared keys), not the canonical one.
+    flexible: accept the whole language (white space, order of keys, undeclared keys), not the
+    canonical one; what masks cannot hold is then left to the check of the finished value, as it is
+    without ``judged``: both are for measuring.
     """
 
     def __init__(
@@ -69,11 +87,13 @@ class ConstraintFactory:
         backend: str = "llguidance",
         canonical: bool = True,
         flexible: bool = False,
+        judged: bool = True,
         cache_size: int = 256,
     ):
         self._vocab = Vocab(token_bytes, frozenset(eos_ids), frozenset(special_ids), vocab_size)
         self._tokenizer = Tokenizer.from_str(hf_tokenizer_json)
         self._canonical = canonical
+        self._judged = judged and not flexible
         self._backend = self._make_backend(backend, hf_tokenizer_json, flexible)
         self._cache_size = cache_size
         self._cache: OrderedDict[bytes, Compiled] = OrderedDict()
@@ -118,9 +138,9 @@ class ConstraintFactory:
 
     def _build(self, spec: OutputSpec) -> Compiled:
         started = time.perf_counter_ns()
-        matcher, unchecked = self._backend.compile(spec)
-        vocab, canonical = self._vocab, self._canonical
-        prototype = GrammarSession(matcher, vocab, self._hints(spec), canonical=canonical)
+        _check_expansion(spec)
+        grammar = self._backend.compile(spec)
+        prototype, proven = self._prototype(spec, grammar)
         start: Callable[[], Constraint] = prototype.clone
         if spec.calls == "may" and spec.answer is None:
             marker = self._marker(spec.format.open)
@@ -129,7 +149,18 @@ class ConstraintFactory:
                 return TriggerSession(marker, prototype.clone)
 
         elapsed_us = (time.perf_counter_ns() - started) // 1000
-        return Compiled(start, unchecked, elapsed_us)
+        return Compiled(start, grammar.unchecked, elapsed_us, proven=proven)
+
+    def _prototype(self, spec: OutputSpec, grammar: Grammar) -> tuple[GrammarSession, bool]:
+        """(the session at its start, whether an answer is known that meets every keyword)."""
+        vocab, hints, canonical = self._vocab, self._hints(spec), self._canonical
+        judged = self._judged and (bool(grammar.unchecked) or grammar.loose)
+        if not judged:
+            session = GrammarSession(grammar.matcher, vocab, hints, canonical=canonical)
+            return session, not grammar.unchecked
+        matcher = JudgedMatcher(grammar.matcher, judge_of(spec), vocab.token_bytes)
+        session = JudgedSession(matcher, vocab, hints, canonical=canonical)
+        return session, session.prove(list(example_texts(spec)))
 
     def _marker(self, text: str) -> Marker:
         with self._lock:
@@ -146,4 +177,25 @@ class ConstraintFactory:
         for text in texts:
             tokens.update(dict.fromkeys(self._tokenizer.encode(" " + text).ids))
         phrases = list(dict.fromkeys(examples(schemas)))[:_MAX_PHRASES]
-        return Hints(tuple(tokens), tuple(json.dumps(p)[1:-1].encode() for p in phrases))
+        named = [json.dumps(v, ensure_ascii=False) for v in named_values(schemas, _MAX_NAMED)]
+        return Hints(
+            tuple(tokens),
+            tuple(text.encode() for text in dict.fromkeys(named)),
+            tuple(json.dumps(p)[1:-1].encode() for p in phrases),
+        )
+
+
+def _check_expansion(spec: OutputSpec) -> None:
+    """Raise ``InvalidSchema`` where a check of a value could take for ever."""
+    for function in spec.functions:
+        if reason := too_expansive(function.parameters):
+            raise InvalidSchema(
+                f"Invalid schema for function '{function.name}': In context=(), {reason}.",
+                param=function.param,
+                code="invalid_function_parameters",
+            )
+    if spec.answer is not None and (reason := too_expansive(spec.answer.schema)):
+        raise InvalidSchema(
+            f"Invalid schema for response_format '{spec.answer.name}': In context=(), {reason}.",
+            param=spec.answer.param,
+        )

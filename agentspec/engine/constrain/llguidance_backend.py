@@ -19,8 +19,10 @@ from agentspec.toolcall.choice import OutputSpec
 from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
 from .base import ConstraintViolated
+from .judging import open_object
 from .productive import productive
 from .relax import LEVELS, Relaxed, relax
+from .session import Grammar
 from .vocab import Vocab
 
 # Canonical output: fixed separators; escapes only where JSON demands one. Without "u" no key can be
@@ -103,17 +105,21 @@ class LLGuidanceBackend:
         self._tokenizer = llguidance.LLTokenizer(
             hf_tokenizer_json, n_vocab=vocab.size, eos_token=sorted(vocab.eos_ids)
         )
-        self._limits = llguidance.LLParserLimits(verbose_errors=False)
+        # Without forcing, only masks refill the fuel of steps, and no error tells that it is out.
+        fuel = 200_000 if canonical else 100_000_000
+        self._limits = llguidance.LLParserLimits(verbose_errors=False, step_lexer_fuel=fuel)
 
-    def compile(self, spec: OutputSpec) -> tuple[LLGuidanceMatcher, list[str]]:
-        """(matcher at the grammar's start, unchecked paths).
+    def compile(self, spec: OutputSpec) -> Grammar:
+        """The grammar at its start.
 
         Where calls may but need not be made and the rest is free text, the grammar starts after the
         opening marker. Raises ``InvalidSchema`` or ``InvalidRequest``.
         """
         if spec.grammar is not None:
-            return self._own_grammar(spec.grammar), []
-        lines, unchecked = [], []
+            return Grammar(self._own_grammar(spec.grammar), [])
+        lines: list[str] = []
+        unchecked: list[str] = []
+        loose = False
         for i, function in enumerate(spec.functions):
             what = f"function '{function.name}'"
             relaxed = self._document(
@@ -121,6 +127,7 @@ class LLGuidanceBackend:
             )
             lines.append(f"args_{i}: %json {self._dump(relaxed.document)}")
             unchecked += [f"tools.{function.name}#{path}" for path in relaxed.unchecked]
+            loose = loose or open_object(relaxed.document)
         if spec.answer is not None:
             answer = spec.answer
             relaxed = self._document(
@@ -128,12 +135,13 @@ class LLGuidanceBackend:
             )
             lines.append(f"answer: %json {self._dump(relaxed.document)}")
             unchecked += [f"response_format#{path}" for path in relaxed.unchecked]
+            loose = loose or open_object(relaxed.document)
         lark = "\n".join([_frame(spec), *lines, ""])
         matcher = self._matcher(lark)
         if error := matcher.get_error():
             param = spec.functions[0].param if spec.functions else "response_format"
             raise InvalidSchema(f"The grammar cannot be built: {_first_line(error)}", param=param)
-        return LLGuidanceMatcher(matcher), unchecked
+        return Grammar(LLGuidanceMatcher(matcher), unchecked, loose)
 
     def _document(self, schema: Any, param: str, what: str, *, code: str | None) -> Relaxed:
         """The least relaxed version that llguidance takes."""

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from agentspec.toolcall.check import ValueChecker
+from agentspec.toolcall.pattern import plain_part
 
 _WORDS = ("pattern", "enum", "const", "minLength", "maxLength")
 _SILENT = frozenset({"type", "description", "title", "$comment", "default", "examples"})
@@ -55,7 +56,8 @@ def names_pattern(names: Any) -> str | None:
     if not set(used) <= set(_WORDS) or (len(used) != 1 and set(used) != {"minLength", "maxLength"}):
         return None
     if "pattern" in names:
-        return names["pattern"]
+        pattern, exact = plain_part(names["pattern"])
+        return pattern if exact else None
     if "enum" in names or "const" in names:
         listed = names["enum"] if "enum" in names else [names["const"]]
         texts = [re.escape(name) for name in listed if isinstance(name, str)]

@@ -20,7 +20,9 @@ from agentspec.toolcall.choice import OutputSpec
 from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
 from .base import ConstraintViolated
+from .judging import open_object
 from .outlines_regex import Unsupported, schema_regex
+from .session import Grammar
 from .vocab import Vocab, pack
 
 _MAX_REGEX_CHARS = 200_000
@@ -158,7 +160,7 @@ class OutlinesBackend:
         # Raw bytes: as strings, tokens that are part of a character would collapse into one.
         return Vocabulary(min(self._vocab.eos_ids), pieces)  # type: ignore[arg-type]
 
-    def compile(self, spec: OutputSpec) -> tuple[OutlinesMatcher, list[str]]:
+    def compile(self, spec: OutputSpec) -> Grammar:
         """See ``Backend.compile``. Raises ``InvalidSchema`` for all that outlines would ignore."""
         if spec.grammar is not None:
             raise InvalidRequest(
@@ -187,7 +189,10 @@ class OutlinesBackend:
             raise InvalidSchema(
                 f"The outlines backend cannot build the schema: {str(error)[:200]}", param=param
             ) from None
-        return OutlinesMatcher(Automaton(index, self._vocab, self._tokenizer)), unchecked
+        schemas = [f.parameters for f in spec.functions]
+        loose = open_object([*schemas, spec.answer.schema if spec.answer else False])
+        matcher = OutlinesMatcher(Automaton(index, self._vocab, self._tokenizer))
+        return Grammar(matcher, unchecked, loose)
 
 
 def _calls(spec: OutputSpec, unchecked: list[str]) -> Iterator[str]:

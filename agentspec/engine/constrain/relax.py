@@ -22,9 +22,11 @@ from itertools import chain
 from typing import Any
 
 from agentspec.toolcall.dialect import modern
-from agentspec.toolcall.formats import KNOWN_FORMATS
+from agentspec.toolcall.formats import KNOWN_FORMATS, MASKED_FORMATS, mask_pattern
+from agentspec.toolcall.pattern import plain_part
 from agentspec.toolcall.refs import is_plain, pointer
 
+from .free import free_order
 from .names import name_patterns, names_held
 
 MAX_MULTIPLE = 1000
@@ -42,7 +44,6 @@ _KEPT = frozenset(
         "minLength",
         "minProperties",
         "minimum",
-        "pattern",
         "required",
         "type",
     }
@@ -77,11 +78,13 @@ class Level:
     """How much is given up so that an engine takes the schema; each level contains the one before.
 
     narrow: hold ``dependentRequired`` by a smaller language (which may turn out to be empty).
-    coerce: oneOf becomes anyOf. drop: further keywords to remove.
+    coerce: oneOf becomes anyOf. drop: further keywords to remove. bare: what combines schemas goes
+    as well, and a reference with siblings.
     """
 
     narrow: bool = False
     coerce: bool = False
+    bare: bool = False
     drop: frozenset[str] = frozenset()
 
 
@@ -95,6 +98,7 @@ LEVELS = (
     Level(coerce=True, drop=_BOUNDS),
     Level(coerce=True, drop=_BOUNDS | _KEYS),
     Level(coerce=True, drop=_BOUNDS | _KEYS | _TEXT),
+    Level(coerce=True, drop=_BOUNDS | _KEYS | _TEXT, bare=True),
 )
 
 
@@ -149,6 +153,9 @@ class _Relaxer:
             return {}
         if "$ref" in node:
             kept = {} if self.ref_alone else self.keywords(node, path, closable=False)
+            if kept and self.level.bare:
+                self.give_up(path, "$ref")
+                return kept
             alone = closable and not kept
             return {**kept, **self.reference(node["$ref"], path, alone)}
         return self.keywords(node, path, closable)
@@ -178,8 +185,28 @@ class _Relaxer:
         self.strings(node, path, out)
         self.arrays(node, path, out, closable)
         self.objects(node, path, out, closable)
-        self.combined(node, path, out, closable)
+        if self.level.bare:
+            self.unchecked += [f"{path}/{key}" for key in _COMBINE if key in node]
+        else:
+            self.combined(node, path, out, closable)
+        if not self.canonical:
+            self.widened(out)
         return out
+
+    @staticmethod
+    def widened(out: dict[str, Any]) -> None:
+        """What the checked language has beyond the engine's: order of keys, spellings of numbers.
+
+        1.0 and 1e2 are integers; the engine's bounded numbers have no exponents.
+        """
+        free_order(out)
+        for key in _BOUNDS & out.keys():
+            del out[key]
+        kinds = out.get("type")
+        if kinds == "integer":
+            out["type"] = "number"
+        elif isinstance(kinds, list) and "integer" in kinds:
+            out["type"] = list(dict.fromkeys("number" if k == "integer" else k for k in kinds))
 
     def listed(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
         """enum and const without the values that canonical text cannot spell.
@@ -211,6 +238,11 @@ class _Relaxer:
             return names_held(node, closable and self.canonical) and not self.dropped_keys()
         return key == "dependentRequired" and self.narrows(node, closable)
 
+    def patterned(self, node: dict[str, Any]) -> bool:
+        """Whether the mask holds ``patternProperties``: a wider pattern would demand more."""
+        exact = all(plain_part(pattern)[1] for pattern in node.get("patternProperties", ()))
+        return exact and not self.dropped_keys()
+
     def dropped_keys(self) -> bool:
         return "patternProperties" in self.level.drop
 
@@ -230,12 +262,20 @@ class _Relaxer:
             out["multipleOf"] = node["multipleOf"]
 
     def strings(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
+        if "pattern" in node and "pattern" not in self.level.drop:
+            out["pattern"], exact = plain_part(node["pattern"])
+            if not exact:
+                self.give_up(path, "pattern")
         if "format" not in node or "format" in self.level.drop:
             return
-        if node["format"] in KNOWN_FORMATS:
-            out["format"] = node["format"]
-        else:
+        name = node["format"]
+        if name in MASKED_FORMATS:
+            out["format"] = name
+        elif name in KNOWN_FORMATS:
             self.give_up(path, "format")
+            pattern = mask_pattern(name)
+            if pattern is not None and "pattern" not in node and "pattern" not in self.level.drop:
+                out["pattern"] = pattern
 
     def arrays(self, node: dict[str, Any], path: str, out: dict[str, Any], closable: bool) -> None:
         if node.get("uniqueItems") is True and node.get("maxItems", 2) > 1:
@@ -251,15 +291,18 @@ class _Relaxer:
                 out[key] = self.node(value, f"{path}/{key}", closable)
 
     def objects(self, node: dict[str, Any], path: str, out: dict[str, Any], closable: bool) -> None:
+        patterned = self.patterned(node)
+        if not patterned and "patternProperties" in node:
+            self.give_up(path, "patternProperties")
         for key in ("properties", "patternProperties"):
-            if key in node and key not in self.level.drop:
+            if key in node and (key == "properties" or patterned):
                 out[key] = {
                     name: self.node(sub, f"{path}/{key}/{name}", closable)
                     for name, sub in node[key].items()
                 }
         # Without its patterns, "additional" would mean more keys than it did: it goes with them.
         if "additionalProperties" in node:
-            if "patternProperties" in node and "patternProperties" in self.level.drop:
+            if "patternProperties" in node and not patterned:
                 self.give_up(path, "additionalProperties")
             else:
                 out["additionalProperties"] = self.node(

@@ -12,6 +12,7 @@ matcher's forced tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -52,6 +53,19 @@ class Matcher(Protocol):
         ...
 
     def copy(self) -> Matcher: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What a backend made of a spec.
+
+    matcher: at the start. unchecked: schema paths of keywords that it does not hold. loose: an
+    object has keys that are not listed, so that one may come twice.
+    """
+
+    matcher: Matcher
+    unchecked: list[str]
+    loose: bool = False
 
 
 class GrammarSession:
@@ -119,10 +133,25 @@ class GrammarSession:
 
     def clone(self) -> GrammarSession:
         twin = GrammarSession.__new__(GrammarSession)
+        self._copy_to(twin)
+        return twin
+
+    def _copy_to(self, twin: GrammarSession) -> None:
         twin._matcher = self._matcher.copy()
         twin._vocab, twin._hints, twin._canonical = self._vocab, self._hints, self._canonical
         twin._plans, twin.tokens = list(self._plans), list(self.tokens)
-        return twin
+
+    def viable(self) -> bool:
+        """True: grammars have no dead ends."""
+        return True
+
+    def ban(self, token: int) -> None:
+        raise AssertionError(f"token {token} is viable: every legal token is")
+
+    @property
+    def broken(self) -> bool:
+        """Whether a value in the text is wrong for good."""
+        return False
 
     @property
     def in_grammar(self) -> bool:
@@ -164,4 +193,8 @@ class GrammarSession:
         if accepting:
             self._vocab.allow_stop(row)
         elif not row.any():
-            raise ConstraintViolated("the grammar allows no token here: a dead end")
+            self._dead_end(row)
+
+    def _dead_end(self, row: np.ndarray) -> None:
+        """Nothing may follow in this [W] int32 row, and the text is not complete."""
+        raise ConstraintViolated("the grammar allows no token here: a dead end")

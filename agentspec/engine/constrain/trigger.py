@@ -144,6 +144,13 @@ class TriggerSession:
         if count:
             del self._states[-count:]
 
+    def viable(self) -> bool:
+        return self._inner is None or not self._inner_count or self._inner.viable()
+
+    def ban(self, token: int) -> None:
+        assert self._inner is not None
+        self._inner.ban(token)
+
     def clone(self) -> TriggerSession:
         twin = TriggerSession(self._marker, self._start)
         twin._states = list(self._states)

@@ -79,6 +79,11 @@ def set_bit(row: np.ndarray, token: int) -> None:
     row.view(np.uint32)[token >> 5] |= np.uint32(1 << (token & 31))
 
 
+def clear_bit(row: np.ndarray, token: int) -> None:
+    """Forbid ``token`` in ``row`` [W] int32."""
+    row.view(np.uint32)[token >> 5] &= np.uint32(~(1 << (token & 31)) & 0xFFFFFFFF)
+
+
 def has_bit(row: np.ndarray, token: int) -> bool:
     """Whether ``row`` [W] int32 allows ``token``."""
     return bool(int(row[token >> 5]) >> (token & 31) & 1)

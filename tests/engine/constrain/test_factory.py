@@ -71,7 +71,8 @@ def test_all_agent_tools_compile_together(factories):
             "[null]",
         ),
         ({"type": "integer", "not": {"const": 3}}, "not", "3"),
-        ({"type": "string", "format": "iban"}, "format", '"x"'),
+        ({"type": "string", "pattern": "^(?!b)[a-c]$"}, "pattern", '"b"'),
+        ({"type": "string", "format": "regex"}, "format", '"["'),
         ({"if": {"type": "null"}, "then": False, "type": "null"}, "if", "null"),
         (
             {"type": "object", "propertyNames": {"maxLength": 1, "pattern": "a"}},
@@ -93,9 +94,11 @@ def test_all_agent_tools_compile_together(factories):
     ],
 )
 def test_what_the_mask_cannot_hold_is_recorded(small, factories, schema, unchecked, accepted):
-    compiled = factories(canonical=False).compile(answer_spec(schema))
+    compiled = factories(canonical=False, judged=False).compile(answer_spec(schema))
     assert compiled.unchecked == (f"response_format#/{unchecked}",)
-    assert accepts(small, compiled, accepted)
+    assert accepts(small, compiled, accepted), "the mask alone lets it through"
+    judged = factories(canonical=False).compile(answer_spec(schema))
+    assert not accepts(small, judged, accepted), "but it is no end of an answer"
 
 
 def test_property_names_are_no_keywords(small, factories):

@@ -212,6 +212,12 @@ class DfaSession:
         if count:
             del self.path[-count:]
 
+    def viable(self) -> bool:
+        return True
+
+    def ban(self, token: int) -> None:
+        raise AssertionError("every token of these grammars is viable")
+
     def clone(self) -> DfaSession:
         return DfaSession(self.dfa, list(self.path))
 

@@ -26,6 +26,7 @@ def add_parser(subparsers: Any) -> None:
     _add_grammar(kinds)
     _add_replay(kinds)
     _add_kill(kinds)
+    _add_store(kinds)
     _add_quality(kinds)
     _add_start(kinds)
     _add_kernels(kinds)
@@ -111,6 +112,18 @@ def _add_kill(kinds: Any) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_kill)
+
+
+def _add_store(kinds: Any) -> None:
+    parser = kinds.add_parser("store", help="the ledger: pace, a database away, questions' times")
+    parser.add_argument("--databases", type=words, default="sqlite,postgresql")
+    parser.add_argument("--parts", type=words, default="writer,away,kills,synthetic")
+    parser.add_argument("--n", type=int, default=100_000, help="rows through the writer")
+    parser.add_argument("--synthetic", type=int, default=1_000_000, help="rows to ask questions of")
+    parser.add_argument("--away", type=float, default=60.0, help="seconds without a database")
+    parser.add_argument("--kills", type=int, default=20, help="of each kind of process")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_store)
 
 
 def _add_quality(kinds: Any) -> None:
@@ -255,6 +268,16 @@ def run_kill(args: argparse.Namespace) -> int:
     rows = asyncio.run(kill.run(args.n, args.streams, args.model, args.seed))
     _finish(report.build(rows), kill.COLUMNS, args.json)
     return 1 if any(row["wrong"] for row in rows) else 0
+
+
+def run_store(args: argparse.Namespace) -> int:
+    """Exit status 1 when a row is missing or a request was harmed."""
+    from . import store
+
+    plan = store.Plan(args.databases, args.parts, args.n, args.synthetic, args.away, args.kills)
+    document = store.run(plan)
+    _finish(document, store.COLUMNS, args.json)
+    return 1 if any(row.get("lost") or row.get("failed") for row in document["results"]) else 0
 
 
 def run_quality(args: argparse.Namespace) -> int:

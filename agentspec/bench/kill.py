@@ -136,9 +136,9 @@ async def _round(url: str, pid: int, model: str, victim: str, after_s: float, st
     return result, outcomes
 
 
-def _check(database: Path, outcomes: dict[str, str], result: Round, limit_s: float = 20) -> None:
+def _check(database: str, outcomes: dict[str, str], result: Round, limit_s: float = 20) -> None:
     """Compare the ledger with what the clients saw, once every row has had time to be drained."""
-    engine = sa.create_engine(f"sqlite:///{database}")
+    engine = sa.create_engine(database)
     query = sa.text("select session_id, status from request where session_id like 'kill-%'")
     until = time.monotonic() + limit_s
     while True:
@@ -161,8 +161,19 @@ def _check(database: Path, outcomes: dict[str, str], result: Round, limit_s: flo
             result.wrong.append(f"{name}: the stream ended cleanly without [DONE]")
 
 
-async def run(rounds: int, streams: int, model: str, seed: int) -> list[dict[str, Any]]:
-    """Start a server of its own in a scratch folder, kill ``rounds`` times, return the rounds."""
+async def run(
+    rounds: int,
+    streams: int,
+    model: str,
+    seed: int,
+    *,
+    config: Path | None = None,
+    database: str | None = None,
+) -> list[dict[str, Any]]:
+    """Start a server of its own in a scratch folder, kill ``rounds`` times, return the rounds.
+
+    config: its settings; database: the URL of its ledger in them, else SQLite in that folder.
+    """
     chance = random.Random(seed)
     results: list[Round] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -170,9 +181,9 @@ async def run(rounds: int, streams: int, model: str, seed: int) -> list[dict[str
         url = f"http://127.0.0.1:{port}"
         command = [sys.executable, "-m", "agentspec", "serve", "--port", str(port)]
         log = (Path(folder) / "serve.log").open("wb")
-        server = subprocess.Popen(
-            [*command, "--data-dir", folder], stdout=log, stderr=subprocess.STDOUT
-        )
+        more = ["--data-dir", folder, *(["--config", str(config)] if config else [])]
+        server = subprocess.Popen([*command, *more], stdout=log, stderr=subprocess.STDOUT)
+        ledger = database or f"sqlite:///{folder}/agentspec.db"
         try:
             await wait_ready(url, 120)
             everything: list[tuple[Round, dict[str, str]]] = []
@@ -182,7 +193,7 @@ async def run(rounds: int, streams: int, model: str, seed: int) -> list[dict[str
                     url, server.pid, model, victim, chance.uniform(0.05, 4.0), streams
                 )
                 everything.append((result, outcomes))
-                _check(Path(folder) / "agentspec.db", outcomes, result)
+                _check(ledger, outcomes, result)
                 results.append(result)
                 sys.stderr.write(f"kill {number + 1}/{rounds}: {result}\n")
         finally:

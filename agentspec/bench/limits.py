@@ -3,7 +3,8 @@
 Real ``agentspec gateway serve`` processes, each with a data folder of its own, share one database;
 clients hammer all of them with one key until it is refused. What the stand-in upstream has counted
 is the truth: ``used`` may be over ``limit`` by no more than the requests that were in flight then,
-since what one comes to is only known at its end.
+since what one comes to is only known at its end. In flight: let in and not booked yet, at most one
+for each client; beside these, those that a killed worker had let in (``lost``).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .upstream import MODEL
 
 COLUMNS = [
     *("database", "what", "gateways", "clients", "limit", "used", "over", "allowed_over"),
-    *("in_flight", "served", "refused", "other", "rps", "p50_ms", "n"),
+    *("upstream_peak", "served", "refused", "lost", "rps", "p50_ms", "n"),
 ]
 TOKENS = 1002
 """What the stand-in reports for each request: 1,000 in, 2 out."""
@@ -165,9 +166,9 @@ def measure(here: Running, what: str, plan: Plan) -> dict[str, Any]:
         limit *= int(time.time() // 60) - int(began_s // 60) + 1  # of every minute it touched
     each = {RPM: 1, TPM: TOKENS, CONCURRENCY: 0}.get(kind, NUSD)
     used = peak if kind == CONCURRENCY else served * each
-    in_flight = min(peak, plan.clients)
     good = [sample.total_ms for sample in samples if sample.status == 200]
     refused = sum(sample.status == (402 if kind in BUDGETS else 429) for sample in samples)
+    lost = len(samples) - len(good) - refused
     return {
         "what": what,
         "gateways": plan.gateways,
@@ -176,11 +177,11 @@ def measure(here: Running, what: str, plan: Plan) -> dict[str, Any]:
         "used": used,
         "over": max(0, used - limit),
         # Requests and slots are known beforehand: not a single one too many.
-        "allowed_over": 0 if kind in (RPM, CONCURRENCY) else in_flight * each,
-        "in_flight": in_flight,
+        "allowed_over": 0 if kind in (RPM, CONCURRENCY) else (plan.clients + lost) * each,
+        "upstream_peak": peak,
         "served": served,
         "refused": refused,
-        "other": len(samples) - len(good) - refused,
+        "lost": lost,
         "rps": len(samples) / seconds,
         "p50_ms": percentile(good, 50) if good else None,
         "n": len(samples),

@@ -70,6 +70,7 @@ class Account:
         self.reserved -= reserved
         self.spent += used
         self.free += reserved - used
+        self.taken += max(0, used - reserved)
 
     def low(self) -> bool:
         """Whether to ask for more before somebody has to wait for it."""

@@ -34,7 +34,7 @@ def test_limits_hold_over_two_processes(empty_url: str, tmp_path: Path):  # noqa
         rows = [measure(here, what, plan) for what in (RPM, TPM, CONCURRENCY, USD_TOTAL)]
     assert wrong(rows) == []
     for row in rows:
-        assert row["served"] + row["refused"] == row["n"] == N and row["other"] == 0
+        assert row["served"] + row["refused"] == row["n"] == N and row["lost"] == 0
         assert row["refused"] > 0
     rpm, _, concurrency, budget = rows
     assert rpm["over"] == concurrency["over"] == 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -99,7 +101,17 @@ class Keyed:
             yield Gateway(url, http, journal)
 
 
+@cache
+def empty_ledger() -> bytes:
+    """A database without rows: migrated once, not for each test."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "agentspec.db"
+        migrate.upgrade(f"sqlite:///{file}")
+        assert [path.name for path in file.parent.iterdir()] == [file.name]
+        return file.read_bytes()
+
+
 def keyed(folder: Path, upstream: str) -> Keyed:
-    url = f"sqlite:///{folder / 'agentspec.db'}"
-    migrate.upgrade(url)
-    return Keyed(folder, upstream, url)
+    file = folder / "agentspec.db"
+    file.write_bytes(empty_ledger())
+    return Keyed(folder, upstream, f"sqlite:///{file}")

@@ -59,9 +59,10 @@ async def test_a_revoked_key_ends_while_requests_keep_coming(here, keys):
         assert (await gateway.chat("good")).status_code == 200
         keys.revoke(key.id)
         here.ahead.by_s += LOOK_S
-        statuses = [(await gateway.chat("good")).status_code for _ in range(50)]
-        assert 401 in statuses
-        assert set(statuses[statuses.index(401) :]) == {401}
+        for _ in range(1000):
+            if (await gateway.chat("good")).status_code == 401:
+                break
+        assert [(await gateway.chat("good")).status_code for _ in range(5)] == [401] * 5
 
 
 async def test_a_new_key_is_good_at_once(here, keys):

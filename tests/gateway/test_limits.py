@@ -45,7 +45,7 @@ async def test_requests_a_minute(here, up):
     _, secret = here.key(rpm=3)
     async with here.gateway(secret) as gateway:
         for left in (2, 1, 0):
-            answer = await gateway.chat("good")
+            answer = await gateway.chat("good", stream=left == 1)
             assert answer.status_code == 200
             assert answer.headers["x-ratelimit-limit-requests"] == "3"
             assert answer.headers["x-ratelimit-remaining-requests"] == str(left)

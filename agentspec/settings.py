@@ -145,6 +145,9 @@ class BackendSettings(_Section):
     kind: "engine" (ours), "openai" (any OpenAI-compatible URL), "anthropic" (Anthropic's API, or
         another that speaks Messages), "litellm" (any commercial API).
     pool: what a self-hosted one costs by the hour.
+    constrained: whether it holds tool calls to their schemas itself; else they are checked here,
+        and asked for again up to ``call_retries`` times. None: "engine" and "anthropic" count as
+        constrained.
     """
 
     kind: Literal["engine", "openai", "anthropic", "litellm"]
@@ -154,6 +157,15 @@ class BackendSettings(_Section):
     first_byte_timeout_s: Seconds = 600.0
     idle_timeout_s: Seconds = 120.0
     pool: PoolSettings | None = None
+    constrained: bool | None = None
+    call_retries: Annotated[int, Meta(ge=0, le=2)] = 1
+
+    @property
+    def retries_of_calls(self) -> int | None:
+        """How often a wrong tool call is asked for again; None: calls need no check."""
+        by_kind = self.kind in ("engine", "anthropic")
+        constrained = by_kind if self.constrained is None else self.constrained
+        return None if constrained else self.call_retries
 
 
 class ModelSettings(_Section):

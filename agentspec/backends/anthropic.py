@@ -51,6 +51,7 @@ class AnthropicBackend:
 
     def __init__(self, name: str, settings: BackendSettings):
         self.name = name
+        self.call_retries = settings.retries_of_calls
         self._http = HttpClient(name, settings, key_header="x-api-key")
         self._translated = LiteLLMBackend(name, settings, provider="anthropic")
 

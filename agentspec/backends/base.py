@@ -42,6 +42,18 @@ class PassedResponse(ChatResponse):
     passed: bytes = b""
 
 
+@dataclass(slots=True)
+class CallCounts:
+    """What became of an answer's tool calls where they are checked here. retried: how often the
+    backend was asked again."""
+
+    checked: bool = False
+    valid: int = 0
+    repaired: int = 0
+    dropped: int = 0
+    retried: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One request on its way to a backend.
@@ -52,6 +64,7 @@ class Turn:
     created_s: Unix seconds, stamped on the answer.
     extension: the ``agentspec`` object for our own engine; its cache_scope is the gateway's word.
     native: the request in another protocol that says the same, where the client spoke that.
+    calls: filled in while the turn runs.
     """
 
     id: str
@@ -61,6 +74,7 @@ class Turn:
     created_s: int
     extension: SpecRequest = field(default_factory=SpecRequest)
     native: Native | None = None
+    calls: CallCounts = field(default_factory=CallCounts)
 
     @property
     def answer_id(self) -> str:

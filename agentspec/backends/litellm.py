@@ -80,6 +80,7 @@ class LiteLLMBackend:
 
     def __init__(self, name: str, settings: BackendSettings, *, provider: str = ""):
         self.name = name
+        self.call_retries = settings.retries_of_calls
         self._prefix = f"{provider}/" if provider else ""
         self._settings = settings
         self._key = secret(settings.api_key_env)

@@ -62,6 +62,7 @@ class OpenAIBackend:
 
     def __init__(self, name: str, settings: BackendSettings):
         self.name = name
+        self.call_retries = settings.retries_of_calls
         self._http = HttpClient(name, settings)
 
     def extension(self, turn: Turn) -> SpecRequest | None:

@@ -99,6 +99,7 @@ class TurnService:
             await self._refuse(_unforeseen(), body, opened, tally, exchange)
             return
         self._ledger.open(opened)
+        tally.calls = turn.calls
         exchange.last_words, exchange.spelling = answer.failed, asked.spelling
         session = turn.extension.session or ""
         situation = Situation(opened.model, session, tally.workload, tuple(model.backends))

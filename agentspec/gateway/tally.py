@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
+from agentspec.backends.base import CallCounts
 from agentspec.routing.decision import Decision
 from agentspec.settings import ModelSettings
 from agentspec.store.record import OpenRecord, RequestRecord
@@ -39,6 +40,7 @@ class Tally:
         self._idle_s = 0.0
         self.usage: Usage | None = None
         self.report: SpecReport | None = None
+        self.calls: CallCounts | None = None
         self.workload = "chat"
         self.decision: Decision | None = None
         self._request: ChatRequest | None = None
@@ -189,9 +191,14 @@ class Tally:
             record.tpot_ms = (self._last_s - self._first_s) * 1000 / (record.out_tok - 1)
 
     def _add_calls(self, record: RequestRecord) -> None:
-        """Our engine checks calls against their schema; of others only the JSON is looked at."""
+        """Calls are checked against their schema by our engine, or on the way from a backend that
+        is not constrained; of others only the JSON is looked at."""
         record.tool_calls = len(self._calls)
-        if self.report is not None and record.backend_kind == "engine":
+        if self.calls is not None and self.calls.checked:
+            record.tool_calls_valid = self.calls.valid
+            record.tool_calls_dropped = self.calls.dropped
+            record.tool_calls_repaired = self.calls.repaired
+        elif self.report is not None and record.backend_kind == "engine":
             record.tool_calls_valid = self.report.tool_calls_valid
             record.tool_calls_dropped = self.report.tool_calls_dropped
         else:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from agentspec.backends import checking
 from agentspec.backends.base import Backend, Turn
 from agentspec.wire.chat import ChatChunk, ChatResponse
 from agentspec.wire.errors import (
@@ -48,13 +49,13 @@ class Attempts:
 
     async def complete(self, decision: Decision, turn: Turn) -> ChatResponse:
         """The whole answer. Raises the last backend's error when none answers."""
-        return await self.first_success(decision, lambda backend: backend.complete(turn))
+        return await self.first_success(decision, lambda b: checking.complete(b, turn))
 
     async def open_stream(self, decision: Decision, turn: Turn) -> OpenedStream:
         """The first stream to yield a chunk. The caller closes ``rest``."""
 
         async def open_one(backend: Backend) -> OpenedStream:
-            chunks = backend.chat(turn)
+            chunks = checking.chat(backend, turn)
             try:
                 return OpenedStream(await anext(chunks), chunks)
             except StopAsyncIteration:

@@ -25,7 +25,11 @@ async def up() -> AsyncIterator[Upstream]:
 
 @pytest.fixture
 def start(up: Upstream) -> StartGateway:
-    """Start a gateway in which every script of the stand-in is a model of that name."""
+    """Start a gateway in which every script of the stand-in is a model of that name.
+
+    The stand-in calls tools that no request offers, so its calls are not checked unless asked for
+    (``backend={"constrained": False}``).
+    """
 
     @contextlib.asynccontextmanager
     async def start(
@@ -36,7 +40,8 @@ def start(up: Upstream) -> StartGateway:
         settings: Settings | None = None,
     ) -> AsyncIterator[Gateway]:
         names = [*SCRIPTS, *REFUSALS]
-        chosen: dict[str, Any] = {"kind": kind, "url": up.url} | (backend or {})
+        chosen: dict[str, Any] = {"kind": kind, "url": up.url, "constrained": True}
+        chosen |= backend or {}
         used = settings or Settings(
             server=ServerSettings(**(server or {})),
             backends={"up": BackendSettings(**chosen)},

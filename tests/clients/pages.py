@@ -12,8 +12,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from agentspec.connect.advice import cannot
+from agentspec.connect.base import Target
+from agentspec.connect.command import fragments
 from agentspec.connect.measured import FILE as MEASURED
 from agentspec.connect.registry import CLIENTS
+from agentspec.settings import DEFAULT_CONTEXT_TOKENS, DEFAULT_MODEL
 
 from .results import FILE
 from .test_faults import FAULTS
@@ -22,6 +26,13 @@ HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "clients"
 SURFACES = {"chat": "chat completions", "responses": "Responses", "messages": "Messages"}
 HEAD = "*Written by `make test-clients` from what it ran; not by hand.*\n"
+EMBEDDED = Target(
+    url="http://127.0.0.1:8000",
+    model=DEFAULT_MODEL,
+    context_tokens=DEFAULT_CONTEXT_TOKENS,
+    home=Path("/home/you"),
+    config=Path("/home/you/.config"),
+)
 
 Entry = dict[str, Any]
 
@@ -40,7 +51,7 @@ def real_words(entry: Entry) -> str:
     if real is None:
         return ""
     how = "ended by itself" if real["ended"] else "stopped by the time limit"
-    return f"{how}, {real['turns']} turns"
+    return f"{how}, {real['turns']} turn(s)"
 
 
 def overview(agents: dict[str, Entry]) -> str:
@@ -86,32 +97,32 @@ def readme(document: dict[str, Any]) -> str:
 
 
 def page(name: str, entry: Entry) -> str:
-    client, done = CLIENTS[name], entry["scripted"]
-    prompt, shown = entry.get("prompt", {}), entry.get("shown", "").rstrip()
-    lines = [f"# {client.title}\n", HEAD]
-    lines.append(
-        f"Version {done['version']}, over {', '.join(SURFACES[s] for s in done['surfaces'])}.\n"
-    )
-    lines.append(
-        "`agentspec connect "
-        + name
-        + " --write` said (the model of the test is called scripted):\n"
-    )
-    lines.append(f"```text\n{shown}\n```\n")
-    lines.append(
-        f"Scripted task: {'done' if done['finished'] else 'not done'} in {done['turns']} requests "
-        f"of {done['sessions']} session(s); {share(done['cached_share'])} of the prompts was the "
+    client, done, prompt = CLIENTS[name], entry["scripted"], entry.get("prompt")
+    made = client.configure(EMBEDDED)
+    notes = "".join(f"- {line}\n" for line in cannot(client, EMBEDDED, images=False))
+    parts = [
+        f"# {client.title}\n\n{HEAD}",
+        f"`agentspec connect {name}` for the embedded model:\n",
+        f"```text\n{fragments(made).rstrip()}\n\n{made.command}\n```\n",
+    ]
+    if notes:
+        parts.append(f"It says:\n\n{notes}")
+    surfaces = ", ".join(SURFACES[surface] for surface in done["surfaces"])
+    parts.append(
+        f"Version {done['version']}, over {surfaces}. Scripted task: "
+        f"{'done' if done['finished'] else 'not done'} in {done['turns']} requests of "
+        f"{done['sessions']} session(s); {share(done['cached_share'])} of the prompts was the "
         "beginning of an earlier one.\n"
     )
     if prompt:
-        lines.append(
+        parts.append(
             f"Its first request holds {prompt['tools']} tools and takes {prompt['full_tokens']:,} "
             f"tokens of the embedded model in full, {prompt['short_tokens']:,} shortened.\n"
         )
     if "real" in entry:
         calls = f"{entry['real']['tool_calls_valid']} of {entry['real']['tool_calls']}"
-        lines.append(f"On the engine: {real_words(entry)}; {calls} calls met their schema.\n")
-    return "\n".join(lines)
+        parts.append(f"On the engine: {real_words(entry)}; {calls} calls met their schema.\n")
+    return "\n".join(parts)
 
 
 def faults(agents: dict[str, Entry]) -> str:
@@ -151,12 +162,12 @@ def main() -> None:
     document = json.loads(FILE.read_text())
     agents = document["agents"]
     DOCS.mkdir(exist_ok=True)
+    MEASURED.write_text(measured(agents))
     (DOCS / "README.md").write_text(readme(document))
     (DOCS / "faults.md").write_text(faults(agents))
     for name, entry in agents.items():
         if "scripted" in entry:
             (DOCS / f"{name}.md").write_text(page(name, entry))
-    MEASURED.write_text(measured(agents))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ async def test_a_mended_call_is_told_in_the_row(start: StartGateway, stream: boo
     async with start(backend=UNCONSTRAINED) as gateway:
         answer = await gateway.http.post("/v1/chat/completions", json=body("agent", stream))
         assert answer.status_code == 200
-        assert ()
+        assert "weather" in answer.text
         row = gateway.journal.row
     assert (row.tool_calls, row.tool_calls_valid, row.tool_calls_repaired) == (2, 2, 1)
     assert row.status == "ok"

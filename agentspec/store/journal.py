@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from .errors import JournalError
-from .record import OpenRecord, RequestRecord
+from .record import Note, OpenRecord, RequestRecord
 
 FOLDER = "journal"
 SUFFIX = ".jsonl"
@@ -49,12 +49,13 @@ class Journal:
         """Journal that a request was taken in. Raises ``JournalError``."""
         self._append(record)
 
-    def close(self, record: RequestRecord) -> None:
+    def close(self, record: RequestRecord, *notes: Note) -> None:
         """Journal a finished request; call before its last byte is sent. Raises ``JournalError``.
 
-        Several calls with one ``id`` leave the row of the first.
+        ``notes`` go with it in the same write(2). Several calls with one ``id`` leave the row of
+        the first.
         """
-        self._append(record)
+        self._append(*notes, record)
 
     def release(self) -> None:
         """Give the file up: whatever is open from here on counts as lost. Safe to call twice."""
@@ -69,11 +70,12 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _append(self, record: OpenRecord | RequestRecord) -> None:
+    def _append(self, *records: OpenRecord | RequestRecord | Note) -> None:
         try:
-            line = self._encoder.encode(record) + b"\n"
+            line = b"".join([self._encoder.encode(record) + b"\n" for record in records])
         except (TypeError, ValueError, OverflowError) as error:
-            raise JournalError(f"request {record.id!r} cannot be journalled: {error}") from error
+            name = records[-1].id
+            raise JournalError(f"request {name!r} cannot be journalled: {error}") from error
         with self._mutex:
             try:
                 written = self._write(line)

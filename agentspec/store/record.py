@@ -24,6 +24,36 @@ class OpenRecord(msgspec.Struct, omit_defaults=True, tag="open", tag_field="t"):
     stream: bool = False
 
 
+class CallRecord(msgspec.Struct, frozen=True):
+    """One tool call of an answer. valid: against its schema, or, where none is known, as JSON;
+    repaired: made right by asking again."""
+
+    name: str
+    valid: bool
+    repaired: bool = False
+
+
+class CallsRecord(msgspec.Struct, tag="calls", tag_field="t"):
+    """The tool calls of a request's answer, in its order; journalled together with its end."""
+
+    id: str
+    ts_ms: int
+    calls: list[CallRecord]
+
+
+class PayloadRecord(msgspec.Struct, tag="payload", tag_field="t"):
+    """What was asked (kind "request") or answered ("response"), as it came. Only where the settings
+    say ``store.payloads``; what looks like a secret is blanked out on the way to the database."""
+
+    id: str
+    ts_ms: int
+    kind: str
+    body: str
+
+
+Note = CallsRecord | PayloadRecord
+
+
 class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t"):
     """The finished request. ``id`` is a UUIDv7 in text form; the store keys on it (idempotent).
 
@@ -103,4 +133,3 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     decision: dict[str, object] = {}
     price_version_id: int | None = None
     spec_window: str | None = None
-    tool_calls_repaired: int | None = None

@@ -18,29 +18,32 @@ from pathlib import Path
 import msgspec
 
 from .journal import FOLDER, SUFFIX
-from .record import OpenRecord, RequestRecord
+from .record import Note, OpenRecord, RequestRecord
 from .tail import Tail
 
 log = logging.getLogger(__name__)
+
+Record = OpenRecord | RequestRecord | Note
 
 
 @dataclass(slots=True)
 class Batch:
     """What one transaction commits: finished requests and the offsets up to which they lie.
 
-    lost: requests that died with their process; finished: files that hold nothing more once the
-    batch is committed; bad: unreadable lines met on the way.
+    lost: requests that died with their process; notes: what goes beside a request's row; finished:
+    files that hold nothing more once the batch is committed; bad: unreadable lines met on the way.
     """
 
     rows: list[RequestRecord] = field(default_factory=list)
     lost: list[RequestRecord] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
     bad: int = 0
 
     def __bool__(self) -> bool:
         """Worth a transaction: opening records alone are simply read again after a restart."""
-        return bool(self.rows or self.lost or self.finished)
+        return bool(self.rows or self.lost or self.notes or self.finished)
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Journals:
         self._owners: dict[str, Owner] = {}
         self._turns: deque[str] = deque()
         self._unreadable: set[str] = set()
-        self._decoder = msgspec.json.Decoder(OpenRecord | RequestRecord)
+        self._decoder = msgspec.json.Decoder(Record)
 
     def read(self, limit: int) -> Batch:
         """The next batch, of about ``limit`` rows (one read's worth more, at most)."""
@@ -132,7 +135,7 @@ class Journals:
         while tail.offset < drained and (lines := tail.read_lines(drained)):
             for _, line in lines:
                 record = self._decode(line)
-                if record is not None:
+                if record is not None and not isinstance(record, Note):
                     self._track(owner, name, record)
 
     def _read_owner(self, key: str, batch: Batch, limit: int) -> None:
@@ -171,11 +174,14 @@ class Journals:
             if record is None:
                 self._keep_bad(owner.tails[name], offset, line, batch)
                 continue
+            if isinstance(record, Note):
+                batch.notes.append(record)
+                continue
             self._track(owner, name, record)
             if isinstance(record, RequestRecord):
                 batch.rows.append(record)
 
-    def _decode(self, line: bytes) -> OpenRecord | RequestRecord | None:
+    def _decode(self, line: bytes) -> Record | None:
         try:
             return self._decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from . import bulk
 from .cells import add_rows
 from .database import upsert
+from .notes import write_notes
 from .record import RequestRecord
 from .replay import Batch
 from .schema import journal_offset, request
@@ -88,6 +89,7 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
     try:
         with engine.begin() as connection:
             write(connection, rows)
+            write_notes(connection, batch.notes)
             _save_offsets(engine, connection, batch)
             return 0
     except (SQLAlchemyError, OverflowError, ValueError) as error:
@@ -99,6 +101,7 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
         if refused:
             with open(bad_file, "ab") as file:
                 file.writelines(msgspec.json.encode(row) + b"\n" for row in refused)
+        write_notes(connection, batch.notes)
         _save_offsets(engine, connection, batch)
     return len(refused)
 

@@ -1,0 +1,77 @@
+"""What was asked and answered, as it lies in the table ``request_payload``: redacted, compressed.
+
+Redaction looks for what is shaped like a secret: it cannot know every one, so payloads are off
+unless ``store.payloads`` says so, and kept for ``store.keep_payload_days``.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from .record import PayloadRecord
+from .schema import request_payload
+
+CODEC = "zlib"
+BLANK = "[redacted]"
+
+_WHOLE = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"
+    r"|\bgh[opsur]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}"
+    r"|\bAIza[A-Za-z0-9_-]{30,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+",
+    re.DOTALL,
+)
+_NAMED = re.compile(
+    r"""((?:api[_-]?key|passwd|password|secret|access[_-]?token|auth[_-]?token|authorization)"""
+    r"""\\?["']?[ ]{0,4}[:=][ ]{0,4}\\?["']?(?:Bearer |Basic )?)([^\s"'\\,;&}]{6,})""",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """kind: "request" or "response". redacted: how many places were blanked out."""
+
+    kind: str
+    text: str
+    redacted: int
+
+
+def redact(text: str) -> tuple[str, int]:
+    """The text with what looks like secrets blanked out, and how many there were."""
+    text, whole = _WHOLE.subn(BLANK, text)
+    text, named = _NAMED.subn(rf"\g<1>{BLANK}", text)
+    return text, whole + named
+
+
+def packed(record: PayloadRecord) -> dict[str, Any]:
+    """The record as a row."""
+    text, redacted = redact(record.body)
+    plain = text.encode(errors="replace")
+    return {
+        "request_id": record.id,
+        "kind": record.kind,
+        "ts_ms": record.ts_ms,
+        "codec": CODEC,
+        "redacted": redacted,
+        "plain_bytes": len(plain),
+        "body": zlib.compress(plain),
+    }
+
+
+def payloads(connection: Connection, request_id: str) -> list[Payload]:
+    """Those kept of a request: what was asked, then what was answered."""
+    c = request_payload.c
+    query = select(c.kind, c.body, c.redacted).where(c.request_id == request_id).order_by(c.kind)
+    return [
+        Payload(kind, zlib.decompress(body).decode(), redacted)
+        for kind, body, redacted in connection.execute(query)
+    ]

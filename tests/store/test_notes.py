@@ -1,0 +1,100 @@
+"""Tool calls and payloads: journalled with a request's end, written once, secrets left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, func, select
+
+from agentspec.store.journal import FOLDER, Journal
+from agentspec.store.payload import BLANK, payloads, redact
+from agentspec.store.record import CallRecord, CallsRecord, PayloadRecord, RequestRecord
+from agentspec.store.replay import Journals
+from agentspec.store.rows import commit
+from agentspec.store.schema import request, request_payload, tool_call
+from agentspec.store.writer import Drained, drain_once
+
+
+def close(journal: Journal, id: str) -> None:
+    calls = [CallRecord("read_file", True), CallRecord("nul \0" + "x" * 600, False, repaired=True)]
+    journal.close(
+        RequestRecord(id=id, ts_ms=5, tool_calls=2),
+        CallsRecord(id, 5, calls),
+        PayloadRecord(id, 5, "request", '{"messages": "snow \u2603 \0"}' * 50),
+        PayloadRecord(id, 5, "response", '{"authorization": "Bearer abcdef123456"}'),
+    )
+
+
+def test_notes_lie_beside_the_row(tmp_path: Path, engine: Engine):
+    with Journal(tmp_path) as journal:
+        close(journal, "a")
+        assert (tmp_path / FOLDER).is_dir()
+        assert drain_once(tmp_path, engine) == Drained(rows=1)
+    with engine.connect() as connection:
+        rows = connection.execute(select(tool_call).order_by(tool_call.c.idx)).all()
+        found = payloads(connection, "a")
+        size = select(request_payload.c.plain_bytes, func.length(request_payload.c.body))
+        plain, small = connection.execute(size.where(request_payload.c.kind == "request")).one()
+    assert [tuple(row) for row in rows] == [
+        ("a", 0, 5, "read_file", True, False),
+        ("a", 1, 5, ("nul \ufffd" + "x" * 600)[:500], False, True),
+    ]
+    assert [(p.kind, p.text, p.redacted) for p in found] == [
+        ("request", '{"messages": "snow \u2603 \0"}' * 50, 0),
+        ("response", f'{{"authorization": "Bearer {BLANK}"}}', 1),
+    ]
+    assert small < plain / 5
+
+
+def test_read_twice_they_are_written_once(tmp_path: Path, engine: Engine):
+    with Journal(tmp_path) as journal:
+        for id in ("a", "b"):
+            close(journal, id)
+        for _ in range(2):
+            journals = Journals(tmp_path, {})  # a writer whose offsets were lost
+            assert commit(engine, journals.read(100), tmp_path / "bad") == 0
+            journals.close()
+    with engine.connect() as connection:
+        counts = [
+            connection.scalar(select(func.count()).select_from(table))
+            for table in (request, tool_call, request_payload)
+        ]
+    assert counts == [2, 4, 4]
+
+
+SECRETS = [
+    "sk-proj-abcdefghijklmnop1234",
+    "ghp_abcdefghijklmnopqrst1234",
+    "AKIAABCDEFGHIJKLMNOP",
+    "xoxb-1234567890-abcdef",
+    "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nxyz\n-----END RSA PRIVATE KEY-----",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_what_is_shaped_like_a_secret_goes(secret: str):
+    assert redact(f"export X={secret} and on") == (f"export X={BLANK} and on", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"api_key": "hunter2hunter2"', "PASSWORD=hunter2hunter2", '\\"secret\\": \\"hunter2!!\\"'],
+)
+def test_what_is_named_a_secret_goes(text: str):
+    blanked, count = redact(f"{text} and on")
+    assert count == 1 and "hunter2" not in blanked and blanked.endswith(" and on")
+
+
+@pytest.mark.parametrize(
+    "text", ["task-list for the desk-lamp", 'password: ""', "the secret is out"]
+)
+def test_plain_text_stays(text: str):
+    assert redact(text) == (text, 0)
+
+
+def test_hostile_shapes_do_not_hold_up_redaction():
+    """A pattern that backtracked would not come back from these."""
+    for shape in ("sk-" * 300_000, "api_key" * 200_000, "eyJ" * 300_000):
+        assert redact(shape + " end")[0].endswith(" end")

@@ -133,3 +133,4 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     decision: dict[str, object] = {}
     price_version_id: int | None = None
     spec_window: str | None = None
+    tool_calls_repaired: int | None = None

@@ -20,7 +20,12 @@ constexpr int kQ4Record = 256 + 32 + 32;
 constexpr int kQ8Record = 512;
 constexpr int kScales = 32;  // bytes of 16 fp16
 constexpr int kAhead = 16;   // records that are fetched in advance
-constexpr int kTile = 8;  // rows of x that share one pass over a block's weights
+// Rows of x that share one pass over a block's weights.
+#if defined(__AVX2__)
+constexpr int kTile = 8;
+#else
+constexpr int kTile = 2;
+#endif
 
 // Activations of a batch: codes [T][K] int8, scale [T][K/32], xsum [T][K/32] = scale * sum(codes).
 struct Quantized {
@@ -177,8 +182,11 @@ static void linear_rows(int m, const uint8_t* w, int k, const int8_t* codes, con
   switch (m) {
 #define AGENTSPEC_CASE(M) \
   case M: return linear_tile<FOUR, M>(w, k, codes, scale, xsum, y, stride, accumulate);
-    AGENTSPEC_CASE(1) AGENTSPEC_CASE(2) AGENTSPEC_CASE(3) AGENTSPEC_CASE(4)
-    AGENTSPEC_CASE(5) AGENTSPEC_CASE(6) AGENTSPEC_CASE(7) AGENTSPEC_CASE(8)
+    AGENTSPEC_CASE(1) AGENTSPEC_CASE(2)
+#if defined(__AVX2__)
+    AGENTSPEC_CASE(3) AGENTSPEC_CASE(4) AGENTSPEC_CASE(5)
+    AGENTSPEC_CASE(6) AGENTSPEC_CASE(7) AGENTSPEC_CASE(8)
+#endif
 #undef AGENTSPEC_CASE
   }
 }

@@ -17,9 +17,12 @@ constexpr int kMaxHead = 256;
 #if defined(__AVX512F__)
 constexpr int kSums = 24;     // accumulators that the registers hold
 constexpr int kQueries = 12;  // most queries of one tile
-#else
+#elif defined(__AVX2__)
 constexpr int kSums = 6;
 constexpr int kQueries = 6;
+#else
+constexpr int kSums = 1;
+constexpr int kQueries = 3;
 #endif
 constexpr float kLog2E = 1.44269504088896341f;
 
@@ -156,7 +159,7 @@ static inline void weigh_values(const Cache& c, int head, const int32_t* pages, 
 template <int N>
 static inline void weigh_chunk(const Cache& c, int head, const int32_t* pages, int keys,
                                const Weight (*weight)[kChunk], Partial* const* out, Ahead ahead) {
-  if constexpr (N > 6) {
+  if constexpr (N > 6) {  // four vectors each, and six queries at a time, fill the registers
     weigh_chunk<N / 2>(c, head, pages, keys, weight, out, ahead);
     weigh_chunk<N - N / 2>(c, head, pages, keys, weight + N / 2, out + N / 2, {nullptr, 0});
   } else {
@@ -182,7 +185,7 @@ static void attend_chunk(const Cache& c, int head, const int32_t* pages, int beg
   pages += begin / kPage;
   alignas(64) float score[N][kChunk];
   alignas(64) Weight weight[N][kChunk];
-  constexpr int P = N == 1 ? 8 : 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
+  constexpr int P = 8 * N <= kSums ? 8 : 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
   score_chunk<N, P>(c, head, pages, 0, count, q, score);
   for (int i = 0; i < N; i++) {
     int seen = last[i] + 1 - begin;
@@ -209,7 +212,9 @@ static inline void attend_queries(const Cache& c, int head, const int32_t* pages
 #define AGENTSPEC_CASE(N) \
   case N: return attend_chunk<N>(c, head, pages, begin, q, last, out, ahead);
     AGENTSPEC_CASE(1) AGENTSPEC_CASE(2) AGENTSPEC_CASE(3)
+#if defined(__AVX2__)
     AGENTSPEC_CASE(4) AGENTSPEC_CASE(5) AGENTSPEC_CASE(6)
+#endif
 #if defined(__AVX512F__)
     AGENTSPEC_CASE(7) AGENTSPEC_CASE(8) AGENTSPEC_CASE(9)
     AGENTSPEC_CASE(10) AGENTSPEC_CASE(11) AGENTSPEC_CASE(12)

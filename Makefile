@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 export VENV
 
-.PHONY: help setup serve test test-exact test-fuzz test-clients check bench lock clean
+.PHONY: help setup serve test test-exact test-fuzz test-formats test-clients check bench lock clean
 
 help:  ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -30,6 +30,9 @@ test-exact: setup  ## the whole identity suite, on every instruction set that ru
 
 test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, seeded
 	@$(BIN)/python -m pytest -m fuzz --log-cli-level=info tests/fuzz $(ARGS)
+
+test-formats: setup  ## tool-call formats against the models' own chat templates (after scripts/peers.sh)
+	@$(BIN)/python -m pytest -m peers tests/grammars $(ARGS)
 
 test-clients: setup  ## real coding agents (npm, PyPI) against a script and the engine; half an hour
 	@bash scripts/clients.sh

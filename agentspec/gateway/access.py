@@ -48,8 +48,8 @@ class KeysAway(Overloaded):
 
     code = "keys_unavailable"
 
-    def __init__(self) -> None:
-        super().__init__("API keys cannot be checked now. Please try again soon.")
+    def __init__(self, message: str = "API keys cannot be checked now. Please try again soon."):
+        super().__init__(message)
         self.headers = {"retry-after": "1"}
 
 
@@ -91,7 +91,8 @@ class Access:
         now_s = self._clock.tick_s()
         if now_s - self._asked_s >= LOOK_S:
             self._look(now_s)
-        if not self._guard.open and presented(headers) is not None:
+        keys = presented(headers)
+        if not self._guard.open and keys:
             try:
                 return Identity(key_id := self._guard.check(headers), key_id)
             except AuthenticationFailed:
@@ -99,10 +100,14 @@ class Access:
         known = await self._snapshot(now_s)
         if not known.any and self._guard.open and self._loopback:
             return ANYBODY
-        key = presented(headers)
-        if key is None:
+        if not keys:
             raise no_key()
-        return await self._of_key(digest(key).hex(), known)
+        for key in keys[:-1]:
+            try:
+                return await self._of_key(digest(key).hex(), known)
+            except AuthenticationFailed:
+                pass  # maybe the other one is good
+        return await self._of_key(digest(keys[-1]).hex(), known)
 
     async def operator(self, headers: Mapping[str, str]) -> Identity:
         """As ``identify``; raises ``PermissionDenied`` for a key that may not see the ledger."""

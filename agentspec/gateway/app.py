@@ -95,7 +95,9 @@ def create_app(
             max_body_bytes=settings.server.max_body_bytes,
             keepalive_s=settings.server.keepalive_s,
         )
-        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+        # Some clients end the path with a slash, and few send a body again after a redirect.
+        for spelled in (path, f"{path}/"):
+            app.router.routes.append(Route(spelled, endpoint, methods=["POST"]))
     app.include_router(_operations(settings, used, metrics))
     locked = [Depends(_key_check(access))]
     app.include_router(_models(Catalogue(settings.models, used, clock), access))
@@ -168,12 +170,15 @@ def _models(catalogue: Catalogue, access: Access) -> APIRouter:
     """The models, in the shape of the vendor whose header the client sends."""
     router = APIRouter()
 
-    @router.get("/v1/models")
+    asking = ["GET", "HEAD"]
+
+    @router.api_route("/v1/models", methods=asking)
+    @router.api_route("/v1/models/", methods=asking)
     async def models(request: Request) -> Response:
         found = await catalogue.list(await access.identify(request.headers))
         return _json(anthropic_list(found) if _speaks_anthropic(request) else found)
 
-    @router.get("/v1/models/{model_id:path}")
+    @router.api_route("/v1/models/{model_id:path}", methods=asking)
     async def model(request: Request, model_id: str) -> Response:
         found = await catalogue.get(model_id, await access.identify(request.headers))
         return _json(anthropic_card(found) if _speaks_anthropic(request) else found)

@@ -9,18 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from agentspec.backends.base import Backend, CountsTokens, Turn
 from agentspec.settings import ModelSettings
-from agentspec.wire.chat import encode
+from agentspec.wire.chat import ChatRequest, encode
 from agentspec.wire.errors import ModelNotFound, UpstreamFailed
 from agentspec.wire.nesting import check_nesting
 
 from .exchange import Exchange
 from .identity import Identity, canonical_names
-from .surface import Caller, Surface
+from .surface import Asked, Caller, Surface
 
 ESTIMATED = {"x-agentspec-token-count": "estimated"}
 _BYTES_PER_TOKEN = 4  # the usual rule of thumb
+_IMAGE_TOKENS = 1000  # of a picture of usual size; its base64 text says nothing of it
 
 
 class TokenCounter:
@@ -51,10 +54,11 @@ class TokenCounter:
                 f"The model '{asked.request.model}' does not exist here.", param="model"
             )
         identity.require(asked.request.model, self._canonical)
+        request, fields = _as_run(asked)
         turn = Turn(
             id="",
-            request=asked.request,
-            body=asked.body,
+            request=request,
+            body=fields,
             upstream_model=model.upstream_name or asked.request.model,
             created_s=0,
             native=asked.native,
@@ -62,8 +66,7 @@ class TokenCounter:
         count = await self._count(turn, model)
         told = {} if count is not None else ESTIMATED
         if count is None:
-            parts = [raw for name, raw in asked.body.items() if name in ("messages", "tools")]
-            count = sum(len(bytes(raw)) for raw in parts) // _BYTES_PER_TOKEN
+            count = _estimate(request)
         await exchange.send_json(200, encode(self._shape(count)), told)
 
     async def _count(self, turn: Turn, model: ModelSettings) -> int | None:
@@ -79,3 +82,22 @@ class TokenCounter:
             if count is not None:
                 return count
         return None
+
+
+def _as_run(asked: Asked) -> tuple[ChatRequest, dict[str, msgspec.Raw]]:
+    """The request and its body as a model is shown them: without tools that may not be called."""
+    if asked.request.tool_choice != "none":
+        return asked.request, asked.body
+    body = {name: raw for name, raw in asked.body.items() if name not in ("tools", "tool_choice")}
+    return msgspec.structs.replace(asked.request, tools=None, tool_choice=None), body
+
+
+def _estimate(request: ChatRequest) -> int:
+    pictures = 0
+    size = len(encode(request.tools or []))
+    for message in request.messages:
+        if isinstance(message.content, list):
+            pictures += sum(part.type == "image_url" for part in message.content)
+            message = msgspec.structs.replace(message, content=message.text())
+        size += len(encode(message))
+    return size // _BYTES_PER_TOKEN + pictures * _IMAGE_TOKENS

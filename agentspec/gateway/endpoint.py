@@ -12,6 +12,7 @@ from agentspec.wire.errors import AgentspecError, InternalError
 from .access import Access
 from .body import ClientGone, read_body
 from .clock import Clock
+from .crossing import check_crossing
 from .exchange import Exchange
 from .identity import Identity
 from .surface import ErrorShape
@@ -58,6 +59,8 @@ class Endpoint:
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         try:
             identity = await self._access.identify(headers)
+            if not identity.key_id:
+                check_crossing(headers)
             body = await read_body(receive, headers, self._max_body_bytes)
             async with exchange:
                 await self._answering(body, headers, identity, exchange)

@@ -45,10 +45,10 @@ class Guard:
         """
         if self._digest is None:
             return ""
-        presented_key = presented(headers)
-        if presented_key is None:
+        keys = presented(headers)
+        if not keys:
             raise no_key()
-        if not hmac.compare_digest(digest(presented_key), self._digest):
+        if not any(hmac.compare_digest(digest(key), self._digest) for key in keys):
             raise wrong_key()
         return self._key_id
 
@@ -85,15 +85,25 @@ def digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def presented(headers: Mapping[str, str]) -> str | None:
-    """The credential of a request. Basic (any user, the key as password) is what browsers send."""
-    scheme, _, value = headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and value.strip():
+def presented(headers: Mapping[str, str]) -> list[str]:
+    """The credentials of a request: a bearer token or the password of Basic (any user; what
+    browsers send), and ``x-api-key``.
+
+    A client that was told one may send another beside it that is meant for its vendor: a request
+    passes with any good one.
+    """
+    found = [_authorization(headers.get("authorization", "")), headers.get("x-api-key", "")]
+    return list(dict.fromkeys(key for key in found if key))
+
+
+def _authorization(header: str) -> str:
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
         return value.strip()
     if scheme.lower() == "basic":
         try:
             decoded = base64.b64decode(value.strip(), validate=True)
         except binascii.Error:
-            return None
+            return ""
         return decoded.partition(b":")[2].decode("utf-8", "surrogateescape")
-    return headers.get("x-api-key") or None
+    return ""

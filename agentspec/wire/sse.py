@@ -7,6 +7,7 @@ from typing import Any
 
 from .chat import encode
 from .errors import AgentspecError, UpstreamFailed, openai_body
+from .surrogates import SurrogateJoiner
 
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": keepalive\n\n"
@@ -31,11 +32,13 @@ def error_event(error: AgentspecError) -> bytes:
 class EventParser:
     """Incremental SSE parser: feed bytes in any cut, get the data of each finished event.
 
-    Comments and other fields are dropped, ``\\r\\n`` and several data lines are understood.
+    Comments and other fields are dropped, ``\\r\\n`` and several data lines are understood. Halves
+    of a surrogate pair in two events are put together (``surrogates.py``).
     Raises ``UpstreamFailed`` when one event grows beyond ``MAX_EVENT_BYTES``.
     """
 
     def __init__(self) -> None:
+        self._joiner = SurrogateJoiner()
         self._pending = b""
         self._data: list[bytes] = []
         self._size = 0
@@ -50,7 +53,7 @@ class EventParser:
             line = line.removesuffix(b"\r")
             if not line:
                 if self._data:
-                    yield b"\n".join(self._data)
+                    yield self._joiner.mend(b"\n".join(self._data))
                 self._data, self._size = [], 0
             elif line.startswith(b"data:"):
                 self._data.append(line[5:].removeprefix(b" "))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from agentspec.wire.completions import (
     decode_request,
     translate,
 )
-from agentspec.wire.errors import AgentspecError
+from agentspec.wire.errors import AgentspecError, InvalidRequest, UpstreamFailed
 from agentspec.wire.extension import SpecReport
 from agentspec.wire.spelling import Name
 from agentspec.wire.sse import DONE, error_event, event
@@ -27,11 +28,38 @@ from .reports import report_field
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
+class CompletionErrors(OpenAIErrors):
+    """A server without text completions answers that it knows no such path, which its client, who
+    never named one to it, would not understand."""
+
+    def status(self, error: AgentspecError) -> int:
+        return super().status(_explained(error))
+
+    def body(self, error: AgentspecError, request_id: str) -> Any:
+        return super().body(_explained(error), request_id)
+
+
+def _explained(error: AgentspecError) -> AgentspecError:
+    if not isinstance(error, UpstreamFailed) or error.status not in _NO_SUCH_PATH:
+        return error
+    if error.param == "model" or "model" in f"{error.code} {error.message}".lower():
+        return error
+    return InvalidRequest(
+        "The server behind this model has no text completions: use /v1/chat/completions. "
+        f"(It answered {error.status}.)",
+        param="model",
+        code="unsupported_model",
+    )
+
+
+_NO_SUCH_PATH = (404, 405, 501)
+
+
 class CompletionsSurface:
     name = "completions"
 
     def __init__(self) -> None:
-        self.errors = OpenAIErrors()
+        self.errors = CompletionErrors()
 
     async def translate(self, body: bytes, caller: Caller) -> CompletionsAsked:
         asked = decode_request(body)

@@ -84,7 +84,8 @@ class Account:
     def ask(self) -> Ask:
         """What to tell and to ask now; it counts as told until ``failed``."""
         surplus = max(0, self.free - self.needed - 2 * self._wanted())
-        self.free -= surplus
+        # What requests came to beyond their reservation is told with the rest, and owed no longer.
+        self.free = max(0, self.free) - surplus
         ask = Ask(
             place=self.place,
             limit=self.limit.amount,

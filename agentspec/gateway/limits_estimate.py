@@ -30,10 +30,11 @@ class Estimate:
     nusd: int | None
 
     def amount(self, kind: str) -> int:
-        """What to reserve of a limit of that kind."""
+        """What to reserve of a limit of that kind: never nothing, so that a limit that is used up,
+        or can't be checked, stops also what may turn out to be free."""
         if kind in (RPM, CONCURRENCY):
             return 1
-        return self.nusd or 0 if kind in BUDGETS else self.in_tok + self.out_tok
+        return max(1, (self.nusd or 0) if kind in BUDGETS else self.in_tok + self.out_tok)
 
     def used(self, kind: str, record: RequestRecord) -> int:
         """What the finished request has used of a limit of that kind.

@@ -112,6 +112,7 @@ async def test_what_is_told_is_what_was_used():
 
     for wave in range(12):
         await asyncio.gather(*(one(100 * wave + n) for n in range(20)))
+        bench.time.now_s += 1  # 12 s in all, within one minute
     await bench.limits.aclose()
     assert bench.used("tpm") == spent and bench.used("concurrency") == 0
     assert bench.used("rpm") == admitted > 20
@@ -181,13 +182,34 @@ async def test_a_store_that_is_away_from_the_start():
     await bench.limits.aclose()
 
 
+async def test_what_has_no_price_before_it_runs_is_held_by_its_budget_all_the_same():
+    bench = Bench(usd_total=1000)
+
+    async def one(id: str) -> str:
+        found = await bench.admit(id)
+        bench.limits.settle(RequestRecord(id=id, ts_ms=0, cost_nusd=400))
+        return found
+
+    assert [await one(n) for n in "abcd"] == ["", "", "", "insufficient_quota"]
+    await bench.limits.aclose()
+    assert bench.used("usd_total") == 1200
+    bench = Bench(usd_total=1000)
+    bench.store.away = True
+    assert await bench.admit("a") == StoreAway.code
+    await bench.limits.aclose()
+    bench = Bench(usd_total=0)
+    assert await bench.admit("a") == "insufficient_quota"
+    await bench.limits.aclose()
+
+
 def test_settling_more_than_was_reserved_is_owed():
     account = Account(Limit("key:k", "tpm", 100), ALWAYS, free=10, until_s=1.0)
     account.take(10)
     account.settle(10, 35)
     assert (account.free, account.reserved, account.spent) == (-25, 0, 35)
+    account.needed = 5
     ask = account.ask()
-    assert (ask.spent, ask.held, ask.need) == (35, -25, 25)
+    assert (ask.spent, ask.held, ask.need) == (35, 0, 5)  # told once, and owed no longer
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from agentspec.toolcall.choice import OutputSpec
 from agentspec.toolcall.expansion import too_expansive
 from agentspec.wire.errors import InvalidSchema
 
-from .base import Constraint
+from .base import Constraint, ConstraintViolated
 from .closing import Hints, named_values, required_texts
 from .example import examples
 from .judged import JudgedSession
 from .judged_matcher import JudgedMatcher
 from .judging import judge_of
+from .limit import within_limit
 from .llguidance_backend import LLGuidanceBackend
 from .proposals import example_texts
 from .session import Grammar, GrammarSession
@@ -139,10 +140,10 @@ class ConstraintFactory:
     def _build(self, spec: OutputSpec) -> Compiled:
         started = time.perf_counter_ns()
         _check_expansion(spec)
-        grammar = self._backend.compile(spec)
-        prototype, proven = self._prototype(spec, grammar)
+        param = spec.functions[0].param if spec.functions else "response_format"
+        grammar, (prototype, proven) = within_limit(lambda: self._made(spec), param)
         start: Callable[[], Constraint] = prototype.clone
-        if spec.calls == "may" and spec.answer is None:
+        if spec.calls == "may" and spec.answer is None and not spec.format.anchored:
             marker = self._marker(spec.format.open)
 
             def start() -> Constraint:
@@ -150,6 +151,10 @@ class ConstraintFactory:
 
         elapsed_us = (time.perf_counter_ns() - started) // 1000
         return Compiled(start, grammar.unchecked, elapsed_us, proven=proven)
+
+    def _made(self, spec: OutputSpec) -> tuple[Grammar, tuple[GrammarSession, bool]]:
+        grammar = self._backend.compile(spec)
+        return grammar, self._prototype(spec, grammar)
 
     def _prototype(self, spec: OutputSpec, grammar: Grammar) -> tuple[GrammarSession, bool]:
         """(the session at its start, whether an answer is known that meets every keyword)."""
@@ -160,7 +165,11 @@ class ConstraintFactory:
             return session, not grammar.unchecked
         matcher = JudgedMatcher(grammar.matcher, judge_of(spec), vocab.token_bytes)
         session = JudgedSession(matcher, vocab, hints, canonical=canonical)
-        return session, session.prove(list(example_texts(spec)))
+        try:
+            return session, session.prove(list(example_texts(spec)))
+        except ConstraintViolated as violated:
+            param = spec.functions[0].param if spec.functions else "response_format"
+            raise InvalidSchema(f"The schema is too complex: {violated}.", param=param) from None
 
     def _marker(self, text: str) -> Marker:
         with self._lock:

@@ -14,6 +14,7 @@ from agentspec.toolcall.check import ArgumentsChecker
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.toolcall.format import ToolFormat
 from agentspec.toolcall.parser import CallDropped, CallEnd, Parser
+from agentspec.toolcall.schema import subschemas
 from agentspec.wire.chat import FunctionDef, Tool
 
 from .borders import Reader
@@ -155,7 +156,7 @@ class TextVerdict:
 
     @property
     def complete(self) -> bool:
-        parser = Parser(self.spec.format)
+        parser = Parser(self.spec.format, {f.name: f.parameters for f in self.spec.functions})
         events = [*parser.feed(self.text.decode("utf-8", "replace")), *parser.finish()]
         if any(isinstance(event, CallDropped) for event in events):
             return False
@@ -185,18 +186,23 @@ def _tools(spec: OutputSpec) -> list[Tool]:
 
 def open_object(document: Any) -> bool:
     """Whether a mask's document has an object with keys that it does not list."""
-    stack = [document]
+    stack = list(document) if isinstance(document, list) else [document]
     while stack:
         node = stack.pop()
-        if isinstance(node, list):
-            stack.extend(node)
-        elif isinstance(node, dict):
-            kinds = node.get("type")
-            may_be = kinds is None or kinds == "object" or "object" in kinds
-            literal = "enum" in node or "const" in node or "$ref" in node
-            if may_be and not literal and node.get("additionalProperties") is not False:
-                combined = any(key in node for key in ("anyOf", "oneOf", "allOf"))
-                if not combined or "properties" in node:
-                    return True
-            stack.extend(value for key, value in node.items() if key not in ("enum", "const"))
+        if not isinstance(node, dict):
+            if node is True:
+                return True
+            continue
+        if _takes_any_key(node):
+            return True
+        stack.extend(sub for sub, step in subschemas(node) if step[0] != "additionalProperties")
     return False
+
+
+def _takes_any_key(node: dict[str, Any]) -> bool:
+    kinds = node.get("type")
+    may_be = kinds is None or kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
+    elsewhere = any(key in node for key in ("enum", "const", "$ref", "anyOf", "oneOf", "allOf"))
+    if not may_be or (elsewhere and "properties" not in node):
+        return False
+    return node.get("additionalProperties") is not False

@@ -8,14 +8,13 @@ error stays in it silently. Every call here is followed by a look, and errors ra
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from string import Template
 from typing import Any
 
 import llguidance
 import numpy as np
 
 from agentspec.toolcall.choice import OutputSpec
+from agentspec.toolcall.compose import argument_rules, frame
 from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
 from .base import ConstraintViolated
@@ -33,6 +32,8 @@ _CANONICAL = {
     "key_separator": ": ",
     "json_allowed_escapes": '"\\bfnrt',
 }
+_MAX_ROW_ITEMS = 40_000
+"""Of the parser; an object with 5,000 optional members takes four times as many."""
 _FLEXIBLE = {"whitespace_flexible": True, "json_allow_general_unicode_escapes": True}
 
 
@@ -107,7 +108,9 @@ class LLGuidanceBackend:
         )
         # Without forcing, only masks refill the fuel of steps, and no error tells that it is out.
         fuel = 200_000 if canonical else 100_000_000
-        self._limits = llguidance.LLParserLimits(verbose_errors=False, step_lexer_fuel=fuel)
+        self._limits = llguidance.LLParserLimits(
+            verbose_errors=False, step_lexer_fuel=fuel, max_items_in_row=_MAX_ROW_ITEMS
+        )
 
     def compile(self, spec: OutputSpec) -> Grammar:
         """The grammar at its start.
@@ -125,8 +128,10 @@ class LLGuidanceBackend:
             relaxed = self._document(
                 function.parameters, function.param, what, code="invalid_function_parameters"
             )
-            lines.append(f"args_{i}: %json {self._dump(relaxed.document)}")
-            unchecked += [f"tools.{function.name}#{path}" for path in relaxed.unchecked]
+            rules = argument_rules(spec.format, f"args_{i}", relaxed.document, self._dump)
+            lines += rules.lines
+            paths = (*relaxed.unchecked, *rules.unchecked)
+            unchecked += [f"tools.{function.name}#{path}" for path in paths]
             loose = loose or open_object(relaxed.document)
         if spec.answer is not None:
             answer = spec.answer
@@ -136,7 +141,7 @@ class LLGuidanceBackend:
             lines.append(f"answer: %json {self._dump(relaxed.document)}")
             unchecked += [f"response_format#{path}" for path in relaxed.unchecked]
             loose = loose or open_object(relaxed.document)
-        lark = "\n".join([_frame(spec), *lines, ""])
+        lark = "\n".join([frame(spec), *lines, ""])
         matcher = self._matcher(lark)
         if error := matcher.get_error():
             param = spec.functions[0].param if spec.functions else "response_format"
@@ -194,29 +199,6 @@ class LLGuidanceBackend:
         if isinstance(document, dict):
             document = {**document, "x-guidance": self._options}
         return json.dumps(document)
-
-
-def _frame(spec: OutputSpec) -> str:
-    """The format's grammar template filled in for a spec's tools."""
-    if not spec.functions:
-        return "start: answer"
-    start = "block" if spec.calls == "must" else "block | answer" if spec.answer else "calls"
-    fmt, extra = spec.format, spec.max_calls - 1
-    return Template(fmt.grammar).substitute(
-        start=start,
-        open=json.dumps(fmt.open),
-        close=json.dumps(fmt.close),
-        list_open=json.dumps(fmt.list_open),
-        list_close=json.dumps(fmt.list_close),
-        more=f"({json.dumps(fmt.separator)} call){{0,{extra}}}" if extra else "",
-        alternatives="\n  | ".join(_alternatives(spec)),
-    )
-
-
-def _alternatives(spec: OutputSpec) -> Iterator[str]:
-    tail = json.dumps(spec.format.tail)
-    for i, function in enumerate(spec.functions):
-        yield f"{json.dumps(spec.format.head(function.name))} args_{i} {tail}"
 
 
 def _first_line(error: str) -> str:

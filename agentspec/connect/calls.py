@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,18 +47,16 @@ def _chat(model: str, tools: bool) -> dict[str, Any]:
     if tools:
         function = {"name": _NAME, "description": _DESCRIPTION, "parameters": _SCHEMA}
         body["tools"] = [{"type": "function", "function": function}]
-        body["tool_choice"] = "required"
+        body |= {"tool_choice": "required", "parallel_tool_calls": False}
     return body
 
 
 def _read_chat(events: Events) -> Seen:
     choices = [choice for event in events for choice in event.get("choices") or []]
     deltas = [c for choice in choices for c in (choice.get("delta") or {}).get("tool_calls") or []]
-    arguments = "".join((c.get("function") or {}).get("arguments") or "" for c in deltas)
+    pieces = ((c.get("index"), (c.get("function") or {}).get("arguments")) for c in deltas)
     ended = any(choice.get("finish_reason") for choice in choices)
-    return Seen(
-        ended and bool(events) and events[-1].get("type") == "[DONE]", _is_object(arguments)
-    )
+    return Seen(ended and bool(events) and events[-1].get("type") == "[DONE]", _called(pieces))
 
 
 def _responses(model: str, tools: bool) -> dict[str, Any]:
@@ -72,7 +70,7 @@ def _responses(model: str, tools: bool) -> dict[str, Any]:
     if tools:
         tool = {"name": _NAME, "description": _DESCRIPTION, "parameters": _SCHEMA, "strict": False}
         body["tools"] = [{"type": "function", **tool}]
-        body["tool_choice"] = "required"
+        body |= {"tool_choice": "required", "parallel_tool_calls": False}
     return body
 
 
@@ -93,15 +91,24 @@ def _messages(model: str, tools: bool) -> dict[str, Any]:
     if tools:
         tool = {"name": _NAME, "description": _DESCRIPTION, "input_schema": _SCHEMA}
         body["tools"] = [tool]
-        body["tool_choice"] = {"type": "any"}
+        body["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
     return body
 
 
 def _read_messages(events: Events) -> Seen:
-    deltas = [e.get("delta") or {} for e in events if e.get("type") == "content_block_delta"]
-    arguments = "".join(d.get("partial_json") or "" for d in deltas)
+    deltas = [e for e in events if e.get("type") == "content_block_delta"]
+    pieces = ((e.get("index"), (e.get("delta") or {}).get("partial_json")) for e in deltas)
     last = events[-1].get("type") if events else None
-    return Seen(last == "message_stop", _is_object(arguments))
+    return Seen(last == "message_stop", _called(pieces))
+
+
+def _called(pieces: Iterable[tuple[Any, str | None]]) -> bool:
+    """Whether the pieces (index of the call, text) make calls whose arguments are all objects."""
+    whole: dict[Any, str] = {}
+    for index, text in pieces:
+        if text:
+            whole[index] = whole.get(index, "") + text
+    return bool(whole) and all(map(_is_object, whole.values()))
 
 
 def _is_object(text: str) -> bool:

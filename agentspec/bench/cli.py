@@ -117,8 +117,8 @@ def _add_kill(kinds: Any) -> None:
 def _add_store(kinds: Any) -> None:
     parser = kinds.add_parser("store", help="the ledger: pace, a database away, questions' times")
     parser.add_argument("--databases", type=words, default="sqlite,postgresql")
-    parser.add_argument("--parts", type=words, default="writer,away,kills,synthetic")
-    parser.add_argument("--n", type=int, default=100_000, help="rows through the writer")
+    parser.add_argument("--parts", type=words, default="writer,away,kills,migrations,synthetic")
+    parser.add_argument("--n", type=int, default=100_000, help="rows for writer and migrations")
     parser.add_argument("--synthetic", type=int, default=1_000_000, help="rows to ask questions of")
     parser.add_argument("--away", type=float, default=60.0, help="seconds without a database")
     parser.add_argument("--kills", type=int, default=20, help="of each kind of process")

@@ -35,10 +35,11 @@ from agentspec.store.writer import Writer
 from . import processes, report
 from .stats import percentile
 from .store_databases import Database, made
+from .store_migrations import walk
 from .synthetic import DAYS, Load
 
-COLUMNS = ["database", "what", "rows_s", "p95_ms", "n", "lost", "failed", "bytes_row"]
-PARTS = ("writer", "away", "kills", "synthetic")
+COLUMNS = ["database", "what", "rows_s", "p95_ms", "n", "lost", "failed", "bytes_row", "s"]
+PARTS = ("writer", "away", "kills", "migrations", "synthetic")
 BATCH_ROWS = 20_000
 
 
@@ -64,9 +65,13 @@ def run(plan: Plan) -> dict[str, Any]:
             found = _kills(name, plan)
         else:
             with made(name) as database:
-                found = {"writer": _writer, "away": _away, "synthetic": _synthetic}[part](
-                    database, plan
-                )
+                measure = {
+                    "writer": _writer,
+                    "away": _away,
+                    "migrations": _migrations,
+                    "synthetic": _synthetic,
+                }[part]
+                found = measure(database, plan)
         results += [{"database": name} | result for result in found]
     return report.build(results)
 
@@ -128,6 +133,10 @@ def _wait_for(database: Database, rows: int, limit_s: float = 60) -> tuple[float
         time.sleep(0.1)
     engine.dispose()
     return time.monotonic() - began_s, lacking
+
+
+def _migrations(database: Database, plan: Plan) -> list[dict[str, Any]]:
+    return walk(database.url, plan.rows, _now_ms())
 
 
 def _kills(name: str, plan: Plan) -> list[dict[str, Any]]:

@@ -15,13 +15,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import OperationalError
 
+from agentspec.bench.store_migrations import walk
 from agentspec.resources import data_dir
 from agentspec.store import migrate
 from agentspec.store.database import connect, connect_reader
 from agentspec.store.errors import SchemaMismatch, StoreError
 from agentspec.store.record import RequestRecord
 from agentspec.store.schema import REVISION, request
-from tests.store.ledger import insert
+from tests.store.ledger import EPOCH_MS, insert
 
 
 def tables(url: str) -> set[str]:
@@ -51,6 +52,17 @@ def test_up_check_down_up(empty_url: str):
     assert tables(empty_url) == {"alembic_version"}
     migrate.upgrade(empty_url)
     assert migrate.check(empty_url) == REVISION
+
+
+def test_every_migration_keeps_two_thousand_rows(url: str):
+    """Down and up again, and the rollups made anew at the end. ``bench store`` does 100,000."""
+    steps = walk(url, 2000, EPOCH_MS)
+    assert [step["lost"] for step in steps] == [0] * len(steps)
+    assert [step["what"] for step in steps[:: len(steps) - 1]] == [
+        f"down to {int(REVISION) - 1:04}",
+        f"up to {REVISION}",
+    ]
+    assert steps[0]["n"] == 2000
 
 
 def test_the_models_name_the_newest_script():

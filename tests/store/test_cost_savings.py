@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +58,16 @@ def traffic(seed: int, on_us: float, off_us: float, windows: int = 40) -> list[R
     return made
 
 
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[tuple[str, Engine]]:
+    """An empty ledger on SQLite, for what does not depend on the database: its URL and itself."""
+    url = f"sqlite:///{tmp_path / 'agentspec.db'}"
+    migrate.upgrade(url)
+    engine = connect(url)
+    yield url, engine
+    engine.dispose()
+
+
 def ask(engine: Engine, rate: Fraction | None = Fraction(1)) -> Savings:
     with engine.connect() as connection:
         return savings(connection, ALL, "own", W_MS, rate)
@@ -74,7 +86,8 @@ def test_a_known_saving(engine: Engine, url: str):
     assert found.saved_nusd == found.low_nusd == round(Fraction(1_200_000 * 5, 9))
 
 
-def test_a_loss_is_shown_as_one(engine: Engine, url: str):
+def test_a_loss_is_shown_as_one(file: tuple[str, Engine]):
+    url, engine = file
     insert(url, traffic(1, on_us=3000, off_us=2000))
     found = ask(engine)
     assert found.share is not None and found.low is not None and found.high is not None
@@ -83,7 +96,8 @@ def test_a_loss_is_shown_as_one(engine: Engine, url: str):
     assert found.low_nusd is not None and found.low_nusd < found.saved_nusd < found.high_nusd < 0
 
 
-def test_the_interval_is_that_of_resampled_windows(engine: Engine, url: str):
+def test_the_interval_is_that_of_resampled_windows(file: tuple[str, Engine]):
+    url, engine = file
     rows = traffic(2, on_us=1000, off_us=2500, windows=160)
     insert(url, rows)
     found = ask(engine)
@@ -140,14 +154,11 @@ def test_the_interval_holds_the_truth_19_times_in_20():
     ],
     ids=str,
 )
-def test_who_is_not_compared(unfit: dict[str, Any], tmp_path):
-    url = f"sqlite:///{tmp_path}/agentspec.db"
-    migrate.upgrade(url)
+def test_who_is_not_compared(unfit: dict[str, Any], file: tuple[str, Engine]):
+    url, engine = file
     good = [row(n, n, "on" if n % 2 else "off") for n in range(6)]
     insert(url, [*good, row(99, 1, "on", **{"busy_decode_us": 10**9, **unfit})])
-    engine = connect(url)
     found = ask(engine)
-    engine.dispose()
     assert found.share == 0.0 and found.on is not None and found.on.requests == 3
 
 
@@ -159,13 +170,15 @@ def test_too_few_windows_are_said_to_be_too_few(engine: Engine, url: str):
     assert found.share is found.low is found.saved_nusd is None
 
 
-def test_without_a_price_there_is_a_share_but_no_money(engine: Engine, url: str):
+def test_without_a_price_there_is_a_share_but_no_money(file: tuple[str, Engine]):
+    url, engine = file
     insert(url, traffic(4, on_us=1000, off_us=2000))
     found = ask(engine, None)
     assert found.share is not None and found.saved_nusd is None
 
 
-def test_the_same_rows_give_the_same_interval(engine: Engine, url: str):
+def test_the_same_rows_give_the_same_interval(file: tuple[str, Engine]):
+    url, engine = file
     insert(url, traffic(5, on_us=1000, off_us=2000))
     assert ask(engine) == ask(engine)
 

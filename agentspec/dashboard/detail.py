@@ -92,6 +92,7 @@ def _outcome(r: RequestRecord) -> Group:
             ("Attempts", str(r.attempts)),
             ("Tool calls", f"{r.tool_calls}, {r.tool_calls_valid} valid" if r.tool_calls else ""),
             ("Tool calls dropped", str(r.tool_calls_dropped or "")),
+            ("Tool calls mended", str(r.tool_calls_repaired or "")),
         ],
     )
 

@@ -168,6 +168,13 @@ class OutlinesBackend:
                 param="agentspec.grammar",
                 code="invalid_grammar",
             )
+        if spec.functions and (spec.format.encoding != "json" or spec.format.anchored):
+            raise InvalidRequest(
+                f"Invalid value for 'tools': the outlines backend cannot write calls in the format "
+                f"'{spec.format.name}'.",
+                param="tools",
+                code="unsupported_parameter",
+            )
         unchecked: list[str] = []
         calls = list(_calls(spec, unchecked))
         parts = []

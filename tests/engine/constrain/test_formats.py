@@ -13,6 +13,7 @@ from agentspec.toolcall.choice import Function, OutputSpec
 from agentspec.toolcall.format import format_names, load_format
 from agentspec.toolcall.parser import CallDropped, CallEnd, Parser
 from agentspec.wire.chat import FunctionDef, Tool
+from agentspec.wire.errors import InvalidRequest
 
 from .conftest import EOS, Small
 
@@ -68,3 +69,11 @@ def test_a_session_writes_calls_that_the_parser_reads(name: str, small: Small, f
         for call in calls:
             assert check.check(call.name, call.arguments_text) is None, text
             json.loads(call.arguments_text)
+
+
+@pytest.mark.parametrize("name", ["qwen3_coder", "pythonic", "llama3_json", "gemma4"])
+def test_the_outlines_backend_refuses_what_it_cannot_write(name: str, factories):
+    functions = (Function("ping", TOOLS["ping"], "tools"),)
+    spec = OutputSpec(format=load_format(name), calls="must", functions=functions)
+    with pytest.raises(InvalidRequest, match=name):
+        factories(backend="outlines").compile(spec)

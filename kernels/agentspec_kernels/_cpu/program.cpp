@@ -307,14 +307,19 @@ void quantize_part(const Run& run, const Op& op, int row, int begin, int end) {
   quantize_row(from, count, x.codes + at * kGroup, x.scale + at, x.xsum + at);
 }
 
-// Tasks are rows, or parts of rows where there are few.
+// Tasks are a few neighbouring rows, whose scales share cache lines, or parts of rows where there
+// are few.
 void quantize_all(Pool& pool, const Run& run, const Op& op, int rows) {
-  int groups = op.n / kGroup, parts = rows < 2 * pool.threads() ? pool.threads() : 1;
+  int groups = op.n / kGroup, threads = pool.threads();
+  int parts = rows < 2 * threads ? threads : 1;
   if (parts > groups) parts = groups;
-  for (int64_t t; (t = pool.take(1)) < (int64_t)rows * parts;) {
-    int part = t % parts;
-    quantize_part(run, op, t / parts, part * groups / parts, (part + 1) * groups / parts);
-  }
+  int64_t tasks = (int64_t)rows * parts, grain = (tasks + threads - 1) / threads;
+  if (grain > 16) grain = 16;
+  for (int64_t first; (first = pool.take(grain)) < tasks;)
+    for (int64_t t = first; t < first + grain && t < tasks; t++) {
+      int part = t % parts;
+      quantize_part(run, op, t / parts, part * groups / parts, (part + 1) * groups / parts);
+    }
 }
 
 void linear_all(Pool& pool, const Run& run, const Op& op, int rows) {

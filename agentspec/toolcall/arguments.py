@@ -188,4 +188,7 @@ def _value(types: ArgumentTypes, key: str, text: str, is_string: bool | None) ->
 
 
 def _dumped(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+    try:
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise Malformed("a number is too large") from None

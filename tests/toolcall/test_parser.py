@@ -90,6 +90,13 @@ def test_deep_nesting_is_dropped_not_raised():
     assert found[-1] == CallDropped(0, "f", "arguments are not a JSON object")
 
 
+def test_numbers_that_no_float_holds_are_dropped_where_arguments_are_rewritten():
+    text = "<tool_call>f<arg_key>n</arg_key><arg_value>-1e999</arg_value></tool_call>"
+    parser = Parser(load_format("glm47"), {"f": {"properties": {"n": {"type": "number"}}}})
+    events = parser.feed(text) + parser.finish()
+    assert events == [CallStart(0, "f"), CallDropped(0, "f", "a number is too large")]
+
+
 def test_constants_that_are_not_json_are_dropped():
     _, found = read(['<tool_call>[{"name": "f", "arguments": {"a": NaN}}]</tool_call>'])
     assert isinstance(found[-1], CallDropped)

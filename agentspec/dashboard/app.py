@@ -59,6 +59,19 @@ def router(
     return routes
 
 
+def _answering(pages: Pages) -> Callable[[Callable[[], tuple[str, int]]], HTMLResponse]:
+    """Answers with what a function renders, (page, status); with 503 where the store fails."""
+
+    def page(render: Callable[[], tuple[str, int]]) -> HTMLResponse:
+        try:
+            html, status = render()
+        except StoreError as error:
+            html, status = pages.failure(str(error)), 503
+        return HTMLResponse(html, status, SECURITY_HEADERS)
+
+    return page
+
+
 def _add_pages(
     routes: APIRouter,
     reader: Reader,
@@ -67,13 +80,8 @@ def _add_pages(
     pools: Mapping[str, PoolSettings],
 ) -> None:
     pages = Pages()
-
-    def page(render: Callable[[], tuple[str, int]]) -> HTMLResponse:
-        try:
-            html, status = render()
-        except StoreError as error:
-            html, status = pages.failure(str(error)), 503
-        return HTMLResponse(html, status, SECURITY_HEADERS)
+    page = _answering(pages)
+    _add_accounts(routes, reader, dependencies, clock, pools)
 
     @routes.get("/dashboard", dependencies=dependencies)
     def overview(request: Request, range: str = "") -> HTMLResponse:
@@ -104,6 +112,28 @@ def _add_pages(
 
         return page(render)
 
+    @routes.get("/dashboard/requests/{id:path}", dependencies=dependencies)
+    def one(id: str) -> HTMLResponse:
+        def render() -> tuple[str, int]:
+            record = reader.request(id)
+            if record is None:
+                return pages.missing(id), 404
+            return pages.request(record), 200
+
+        return page(render)
+
+
+def _add_accounts(
+    routes: APIRouter,
+    reader: Reader,
+    dependencies: list[Any],
+    clock: Callable[[], float],
+    pools: Mapping[str, PoolSettings],
+) -> None:
+    """Where the money goes, and who may spend it."""
+    pages = Pages()
+    page = _answering(pages)
+
     @routes.get("/dashboard/cost", dependencies=dependencies)
     def cost(range: str = "") -> HTMLResponse:
         chosen, now_ms = parse_range(range), int(clock() * 1000)
@@ -115,13 +145,3 @@ def _add_pages(
     def keys() -> HTMLResponse:
         now_ms = int(clock() * 1000)
         return page(lambda: (pages.keys(reader.keys(now_ms), now_ms), 200))
-
-    @routes.get("/dashboard/requests/{id:path}", dependencies=dependencies)
-    def one(id: str) -> HTMLResponse:
-        def render() -> tuple[str, int]:
-            record = reader.request(id)
-            if record is None:
-                return pages.missing(id), 404
-            return pages.request(record), 200
-
-        return page(render)

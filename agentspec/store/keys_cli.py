@@ -41,19 +41,15 @@ def add_parser(
     keys = commands.add_parser("keys", help="API keys, their limits and budgets").add_subparsers(
         dest="what", required=True
     )
-    create = keys.add_parser("create", help="make a key; its secret is shown this once")
-    create.add_argument("name", help="what it is for, as lists show it")
-    create.add_argument("--project", metavar="NAME", help="the project whose limits it shares")
-    create.add_argument("--models", type=_names, metavar="A,B", help="only these; default: all")
-    create.add_argument("--expires", type=_span, metavar="30d", help="in so many m, h or d")
-    create.add_argument(
-        "--cache-scope",
-        choices=["key", "project"],
-        default="key",
-        help="whose prompts it may share a prefix cache with: nobody's, or its project's keys'",
-    )
-    create.add_argument("--operator", action="store_true", help="may open the dashboard")
-    _add_limits(create)
+    parsers = _key_parsers(keys) | _project_parsers(keys)
+    for name, parser in parsers.items():
+        settings(parser)
+        if name in ("list", "show", "project list"):
+            parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.set_defaults(run=run(name))
+
+
+def _key_parsers(keys: argparse._SubParsersAction) -> dict[str, argparse.ArgumentParser]:
     listed = keys.add_parser("list", help="all keys")
     show = keys.add_parser("show", help="one key, its limits and what is used of them")
     revoke = keys.add_parser("revoke", help="end a key for good; gateways know within seconds")
@@ -67,33 +63,40 @@ def add_parser(
     change.add_argument("--models", type=_names_or_all, metavar="A,B", help="only these, or 'all'")
     change.add_argument("--cache-scope", choices=["key", "project"], help="as for create")
     change.add_argument("--operator", choices=["yes", "no"], help="may open the dashboard")
-    for parser in (show, revoke, rotate, limit, change):
+    found = {"show": show, "revoke": revoke, "rotate": rotate, "limit": limit, "set": change}
+    for parser in found.values():
         parser.add_argument("key", help="its id, or its name where only one has it")
+    return {"create": _create_parser(keys), "list": listed} | found
+
+
+def _create_parser(keys: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    create = keys.add_parser("create", help="make a key; its secret is shown this once")
+    create.add_argument("name", help="what it is for, as lists show it")
+    create.add_argument("--project", metavar="NAME", help="the project whose limits it shares")
+    create.add_argument("--models", type=_names, metavar="A,B", help="only these; default: all")
+    create.add_argument("--expires", type=_span, metavar="30d", help="in so many m, h or d")
+    create.add_argument(
+        "--cache-scope",
+        choices=["key", "project"],
+        default="key",
+        help="whose prompts it may share a prefix cache with: nobody's, or its project's keys'",
+    )
+    create.add_argument("--operator", action="store_true", help="may open the dashboard")
+    _add_limits(create)
+    return create
+
+
+def _project_parsers(keys: argparse._SubParsersAction) -> dict[str, argparse.ArgumentParser]:
     project = keys.add_parser("project", help="groups of keys").add_subparsers(
         dest="project_what", required=True
     )
     made = project.add_parser("create", help="make a project")
-    project_list = project.add_parser("list", help="all projects")
-    project_limit = project.add_parser("limit", help="set limits that all its keys share")
-    for parser in (made, project_limit):
+    listed = project.add_parser("list", help="all projects")
+    limit = project.add_parser("limit", help="set limits that all its keys share")
+    for parser in (made, limit):
         parser.add_argument("project", help="its name")
         _add_limits(parser)
-    for name, parser in (
-        ("create", create),
-        ("list", listed),
-        ("show", show),
-        ("revoke", revoke),
-        ("rotate", rotate),
-        ("limit", limit),
-        ("set", change),
-        ("project create", made),
-        ("project list", project_list),
-        ("project limit", project_limit),
-    ):
-        settings(parser)
-        if name in ("list", "show", "project list"):
-            parser.add_argument("--json", action="store_true", help="as JSON")
-        parser.set_defaults(run=run(name))
+    return {"project create": made, "project list": listed, "project limit": limit}
 
 
 def run(name: str, database_url: str, args: argparse.Namespace) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from sqlalchemy import Engine, select
 from agentspec.store import migrate, slices
 from agentspec.store.database import connect
 from agentspec.store.histogram import bin_of, middle_ms, pack, percentiles, unpack
+from agentspec.store.journal import Journal
 from agentspec.store.parts import parts
 from agentspec.store.reader import Overview, Reader
 from agentspec.store.rebuild import rebuild
@@ -35,6 +38,7 @@ from agentspec.store.rows import to_row, write
 from agentspec.store.schema import request
 from agentspec.store.slices import Slice, counts, sums
 from agentspec.store.window import Window
+from agentspec.store.writer import Writer
 from tests.store.ledger import EPOCH_MS, random_record
 
 SPAN_MS = 3 * DAY_MS
@@ -188,6 +192,38 @@ def test_a_lost_request_that_ended_after_all_moves(new_engine: Callable[[], Engi
     with late.connect() as connection, straight.connect() as other:
         query = select(request).order_by(request.c.id)
         assert connection.execute(query).all() == other.execute(query).all()
+
+
+@pytest.mark.postgres
+def test_writers_of_several_data_folders_add_to_the_same_cells(
+    tmp_path: Path, new_postgres: Callable[[], str]
+):
+    """Each drains its own journals; the cells are those of all rows, one writer after the other."""
+    migrate.upgrade(url := new_postgres())
+    records = [some_records(240, seed)[seed::3] for seed in range(3)]
+    for at, record in enumerate(itertools.chain(*records)):
+        record.id, record.ts_ms = f"{at:05}", EPOCH_MS - at % 7 * 1000
+    engines = [connect(url) for _ in records]
+
+    def drain(number: int) -> None:
+        writer = Writer(engines[number], tmp_path / f"folder{number}")
+        while writer.drain_once(20):
+            pass
+        writer.close()
+
+    with contextlib.ExitStack() as stack:
+        for number, mine in enumerate(records):
+            journal = stack.enter_context(Journal(tmp_path / f"folder{number}"))
+            for record in mine:
+                journal.close(record)
+        with ThreadPoolExecutor(len(records)) as pool:
+            list(pool.map(drain, range(len(records))))
+    kept = names_free(cells(engines[0]))
+    with engines[0].begin() as connection:
+        assert rebuild(connection) == sum(map(len, records))
+    assert names_free(cells(engines[0])) == kept
+    for engine in engines:
+        engine.dispose()
 
 
 def test_absurd_counts_overflow_no_cell(engine: Engine):

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -15,7 +23,7 @@ from agentspec.backends.registry import build
 from agentspec.routing.attempts import Attempts
 from agentspec.routing.cooldown import Cooldown
 from agentspec.routing.policy import StaticOrder
-from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
+from agentspec.settings import VENDOR_KINDS, ServerSettings, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.store.pricer import Pricer
 from agentspec.wire.chat import encode
@@ -39,7 +47,7 @@ from .kept import Kept, kept_for
 from .ledger import JournalLike, Ledger
 from .limits import Limits, limits_for
 from .metrics import CONTENT_TYPE, Metrics
-from .routes import served
+from .routes import Served, served
 from .service import TurnService
 from .stored import stored_responses
 
@@ -80,24 +88,10 @@ def create_app(
         openapi_url=None,
         lifespan=_closing(used, kept, pricer, access, limits),
     )
-    for path, answering, errors in served(
-        TurnService(*parts, vendors=vendors),
-        EmbeddingService(*parts, vendors=vendors),
-        settings.models,
-        used,
-        kept,
-    ):
-        endpoint = Endpoint(
-            answering,
-            errors,
-            access,
-            clock,
-            max_body_bytes=settings.server.max_body_bytes,
-            keepalive_s=settings.server.keepalive_s,
-        )
-        # Some clients end the path with a slash, and few send a body again after a redirect.
-        for spelled in (path, f"{path}/"):
-            app.router.routes.append(Route(spelled, endpoint, methods=["POST"]))
+    services = TurnService(*parts, vendors=vendors), EmbeddingService(*parts, vendors=vendors)
+    app.router.routes.extend(
+        _endpoints(served(*services, settings.models, used, kept), access, clock, settings.server)
+    )
     app.include_router(_operations(settings, used, metrics))
     locked = [Depends(_key_check(access))]
     app.include_router(_models(Catalogue(settings.models, used, clock), access))
@@ -106,6 +100,23 @@ def create_app(
         app.include_router(router, dependencies=locked)
     _install_errors(app, clock)
     return app
+
+
+def _endpoints(
+    served: Iterable[Served], access: Access, clock: Clock, server: ServerSettings
+) -> Iterator[Route]:
+    for path, answering, errors in served:
+        endpoint = Endpoint(
+            answering,
+            errors,
+            access,
+            clock,
+            max_body_bytes=server.max_body_bytes,
+            keepalive_s=server.keepalive_s,
+        )
+        # Some clients end the path with a slash, and few send a body again after a redirect.
+        for spelled in (path, f"{path}/"):
+            yield Route(spelled, endpoint, methods=["POST"])
 
 
 def _closing(

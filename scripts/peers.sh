@@ -8,13 +8,15 @@
 #
 #   LLAMA_CPP   version of llama-cpp-python (default 0.3.36)
 #   TRANSFORMERS, TORCH   versions in the peers' venv; TORCH_ARGS as in setup.sh
-#   ONLY        "llamacpp" or "transformers": make one of the two
+#   XGRAMMAR    version for `agentspec bench grammar`, beside transformers and torch
+#   ONLY        "llamacpp", "transformers" or "grammar" (which needs transformers): make that one
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 llama_cpp=${LLAMA_CPP:-0.3.36}
 transformers=${TRANSFORMERS:-5.24.0}
 torch=${TORCH:-2.13.0}
+xgrammar=${XGRAMMAR:-0.2.9}
 only=${ONLY:-all}
 peers=$PWD/.peers
 mkdir -p "$peers/bin" "$peers/src"
@@ -59,19 +61,26 @@ build_replay() {
     "$build"/vendor/*/lib*.a "${ssl[@]}" -fopenmp -pthread -ldl
 }
 
-if [ "$only" != transformers ]; then
+if [ "$only" = all ] || [ "$only" = llamacpp ]; then
   build_llama
 fi
-if [ "$only" != llamacpp ]; then
+if [ "$only" = all ] || [ "$only" = transformers ]; then
   echo "peers: transformers $transformers"
   # shellcheck disable=SC2086  # several arguments may stand in TORCH_ARGS
   pip install -qq ${TORCH_ARGS:-} "torch==$torch"
   pip install -qq "transformers==$transformers" gguf accelerate
 fi
 
+if [ "$only" = all ] || [ "$only" = grammar ]; then
+  echo "peers: xgrammar $xgrammar"
+  # Its own requirements would replace the torch that is here by one for CUDA.
+  pip install -qq --no-deps "xgrammar==$xgrammar" apache-tvm-ffi
+  pip install -qq pydantic numpy
+fi
+
 {
   # llama-server's own --version is no help: it was built outside llama.cpp's repository.
   [ ! -x "$peers/bin/llama-server" ] || echo "llama-cpp-python $llama_cpp"
-  pip list --format freeze | sed -n 's/^\(transformers\)==/\1 /p; s/^torch==/transformers-torch /p'
+  pip list --format freeze | sed -n 's/^\(transformers\)==/\1 /p; s/^torch==/transformers-torch /p; s/^\(xgrammar\)==/\1 /p'
 } >"$peers/versions.txt"
 cat "$peers/versions.txt"

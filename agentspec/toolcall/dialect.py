@@ -32,6 +32,11 @@ _BASES: dict[str, Any] = {
     "json-schema.org/draft/2020-12/schema": Draft202012Validator,
 }
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_SINGLES = (
+    *("additionalProperties", "additionalItems", "contains", "else", "if", "items", "not"),
+    *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
+)
 _LITERAL = frozenset({"enum", "const", "default", "examples", "required"})
 _TUPLE_REF = re.compile(r"/items/(\d+)(?=/|$)")
 _CACHED_CHARS = 32_768
@@ -65,7 +70,41 @@ def metaschema_error(schema: Any, text: str) -> tuple[tuple[str, ...], str] | No
     """(path, reason) where a schema breaks its draft's metaschema. ``text``: its JSON."""
     if len(text) <= _CACHED_CHARS:
         return _cached_error(text)
-    return _metaschema_error(schema)
+    return _large_error(schema)
+
+
+def _large_error(schema: Any) -> tuple[tuple[str, ...], str] | None:
+    """The same of a large schema: each distinct subschema once, without what is below it."""
+    named = (
+        {"$schema": schema["$schema"]} if isinstance(schema, dict) and "$schema" in schema else {}
+    )
+    stack: list[tuple[Any, tuple[str, ...]]] = [(schema, ())]
+    while stack:
+        node, path = stack.pop()
+        if not isinstance(node, dict):
+            continue
+        below: list[tuple[Any, tuple[str, ...]]] = []
+        alone = {key: _emptied(key, value, path, below) for key, value in node.items()}
+        if error := _cached_error(json.dumps({**named, **alone})):
+            return (*path, *error[0]), error[1]
+        stack += below
+    return None
+
+
+def _emptied(
+    key: str, value: Any, path: tuple[str, ...], below: list[tuple[Any, tuple[str, ...]]]
+) -> Any:
+    """A keyword's value with nothing in its subschemas, which are added to ``below``."""
+    if key in _MAPS and isinstance(value, dict):
+        below += [(sub, (*path, key, name)) for name, sub in value.items()]
+        return {} if all(isinstance(sub, dict | bool) for sub in value.values()) else value
+    if key in _LISTS and isinstance(value, list) and value:
+        below += [(sub, (*path, key, str(i))) for i, sub in enumerate(value)]
+        return [{}] if all(isinstance(sub, dict | bool) for sub in value) else value
+    if key in _SINGLES and isinstance(value, dict):
+        below.append((value, (*path, key)))
+        return {}
+    return value
 
 
 @lru_cache(maxsize=512)

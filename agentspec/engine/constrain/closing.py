@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .session import GrammarSession
 
 _MAX_OPERATIONS = 4000
+_NEAR_TOKENS = 96
 _MAX_FORCED = 1 << 16
 OUTSIDE, STRING, ESCAPE = 0, 1, 2
 _VALUES = b'n0"tf1-[{'
@@ -61,7 +62,20 @@ def find_closing(
 
     operations: of the matcher, after which the search is given up.
     """
-    return _Search(session, vocab, hints, operations).run(limit)
+    started = len(session.tokens)
+    near = min(limit, _NEAR_TOKENS)
+    found = _Search(session, vocab, hints, operations // 2).run(near)
+    if found is None and near < limit:
+        # Depth first is lost where one byte may be repeated for ever: hence the near end first.
+        session.rollback(len(session.tokens) - started)
+        found = _Search(session, vocab, hints, operations).run(limit)
+    return found
+
+
+def nothing_closes(session: GrammarSession, vocab: Vocab, hints: Hints, limit: int) -> bool:
+    """Whether it is sure that no tokens complete ``session``'s text. Moves ``session``."""
+    search = _Search(session, vocab, hints, _MAX_OPERATIONS)
+    return search.run(limit) is None and not search.cut
 
 
 class _Search:
@@ -69,6 +83,8 @@ class _Search:
 
     def __init__(self, session: GrammarSession, vocab: Vocab, hints: Hints, most: int):
         self.most = most
+        self.cut = False
+        """Whether a way was left because it is too long, or all because there are too many."""
         self.session, self.vocab, self.hints = session, vocab, hints
         quoted = [t for t in vocab.closers if vocab.token_bytes[t].startswith(b'"')]
         unquoted = [t for t in vocab.closers if not vocab.token_bytes[t].startswith(b'"')]
@@ -91,6 +107,7 @@ class _Search:
                 return [token for piece in path for token in piece]
             self.steps += 1
             room = limit - sum(map(len, path))
+            self.cut = self.cut or room <= 64
             piece = next((p for p in branches[-1] if len(p) <= room), None) if room > 0 else None
             if piece is not None:
                 self.accept(piece)
@@ -107,6 +124,7 @@ class _Search:
             if path:
                 self.lexical.pop()
                 session.rollback(len(path.pop()))
+        self.cut = self.cut or bool(branches)
         return None
 
     def accept(self, tokens: list[int]) -> None:

@@ -165,10 +165,13 @@ class ConstraintFactory:
             return session, not grammar.unchecked
         matcher = JudgedMatcher(grammar.matcher, judge_of(spec), vocab.token_bytes)
         session = JudgedSession(matcher, vocab, hints, canonical=canonical)
+        param = spec.functions[0].param if spec.functions else "response_format"
         try:
-            return session, session.prove(list(example_texts(spec)))
+            proven = session.prove(list(example_texts(spec)))
+            if not proven and session.impossible():
+                raise InvalidSchema("Invalid schema: no value can satisfy it.", param=param)
+            return session, proven
         except ConstraintViolated as violated:
-            param = spec.functions[0].param if spec.functions else "response_format"
             raise InvalidSchema(f"The schema is too complex: {violated}.", param=param) from None
 
     def _marker(self, text: str) -> Marker:

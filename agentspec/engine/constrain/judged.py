@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .closing import Hints, find_closing
+from .closing import Hints, find_closing, nothing_closes
 from .judged_matcher import JudgedMatcher
 from .session import GrammarSession
 from .vocab import Vocab, clear_bit, has_bit, pack
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WITNESS_TOKENS = 8192
-_NEAR_TOKENS = 64
 _MAX_TRIES = 4
 """Tokens banned at one place before it follows the witness."""
 _OPERATIONS = 800
@@ -62,6 +61,10 @@ class JudgedSession(GrammarSession):
         if self._witness is None:
             self._witness = find_closing(self.clone(), self._vocab, self._hints, WITNESS_TOKENS)
         return self._witness is not None
+
+    def impossible(self) -> bool:
+        """Whether it is sure that no right end exists."""
+        return nothing_closes(self.clone(), self._vocab, self._hints, WITNESS_TOKENS)
 
     def viable(self) -> bool:
         """See ``Constraint.viable``."""
@@ -184,11 +187,10 @@ class JudgedSession(GrammarSession):
 
     def _searched(self) -> bool:
         found = self._exemplary()
-        for limit in (_NEAR_TOKENS, WITNESS_TOKENS):
-            if found is None:
-                found = find_closing(
-                    self.clone(), self._vocab, self._hints, limit, operations=_OPERATIONS
-                )
+        if found is None:
+            found = find_closing(
+                self.clone(), self._vocab, self._hints, WITNESS_TOKENS, operations=_OPERATIONS
+            )
         if found is None:
             return False
         self._proved(found)

@@ -30,6 +30,10 @@ from .free import free_order
 from .names import name_patterns, names_held
 
 MAX_MULTIPLE = 1000
+MAX_PATTERNS = 60
+"""Of one object: the engine proves pair by pair that they are disjoint."""
+MAX_OPTIONAL = 400
+"""Members of one object that may be left out: the engine's states are pairs of them."""
 _KEPT = frozenset(
     {
         "const",
@@ -240,7 +244,8 @@ class _Relaxer:
 
     def patterned(self, node: dict[str, Any]) -> bool:
         """Whether the mask holds ``patternProperties``: a wider pattern would demand more."""
-        exact = all(plain_part(pattern)[1] for pattern in node.get("patternProperties", ()))
+        patterns = node.get("patternProperties", ())
+        exact = len(patterns) <= MAX_PATTERNS and all(plain_part(p)[1] for p in patterns)
         return exact and not self.dropped_keys()
 
     def dropped_keys(self) -> bool:
@@ -317,10 +322,20 @@ class _Relaxer:
         judged = {k: v for k, v in node.items() if k != "dependentRequired" or not narrowed}
         if closable and _may_close({**judged, "required": out.get("required", ())}):
             out["additionalProperties"] = False
+        self.many(out, path)
         open_object = out.get("additionalProperties") is not False
         if open_object and node.get("minProperties", 0) > len(set(node.get("required", ()))):
             # Extra keys may repeat one another, which makes fewer of them once parsed.
             self.give_up(path, "minProperties")
+
+    def many(self, out: dict[str, Any], path: str) -> None:
+        """Far too many optional members become keys like any other."""
+        needed, listed = set(out.get("required", ())), out.get("properties", {})
+        if len(listed) - len(needed) > MAX_OPTIONAL:
+            out["properties"] = {key: sub for key, sub in listed.items() if key in needed}
+            out.pop("additionalProperties", None)
+            out.pop("patternProperties", None)
+            self.give_up(path, "properties")
 
     def combined(
         self, node: dict[str, Any], path: str, out: dict[str, Any], closable: bool

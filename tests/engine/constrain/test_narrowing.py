@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from .conftest import answer_spec
+from .random_schemas import walked
 
 _TEXT = {"type": "string"}
 _BOTH = {"a": {"type": "integer"}, "b": _TEXT}
@@ -74,16 +75,9 @@ def test_the_mask_holds_it(small, factories, name):
     compiled = factories().compile(answer_spec(schema))
     assert compiled.unchecked == ()
     for seed in range(12):
-        pick, session, out = random.Random(seed), compiled.session(), []
-        for _ in range(4 * seed):
-            allowed = sorted(small.allowed(session) - {0, 1})
-            if not allowed:
-                break
-            out.append(pick.choice(allowed))
-            session.accept(out[-1:])
-        closing = session.closing(500)
-        assert closing is not None
-        value = json.loads(small.decode(out + closing))
+        text, _ = walked(small, compiled.session(), random.Random(seed), 4 * seed)
+        assert text is not None
+        value = json.loads(text)
         if name != "tuple":
             Draft202012Validator(schema).validate(value)
         else:

@@ -20,7 +20,7 @@ from .task import command_of
 
 pytestmark = [pytest.mark.clients, pytest.mark.model]
 
-LIMIT_S = 240.0
+LIMIT_S = 600.0
 REAL = [name for name, agent in AGENTS.items() if agent.real]
 
 

@@ -14,7 +14,7 @@ from agentspec.backends.verdict import anthropic_error, error_from_answer, error
 from agentspec.wire.chat import decode_request
 from agentspec.wire.errors import UpstreamFailed, http_status
 from agentspec.wire.messages_errors import anthropic_body, anthropic_status
-from tests.gateway.upstream import NO_ROOM
+from tests.gateway.scripts import NO_ROOM
 
 REQUEST = decode_request(b'{"model":"mine","messages":[{"role":"user","content":"x"}]}')
 TURN = Turn(id="1", request=REQUEST, body={}, upstream_model="theirs", created_s=9)

@@ -11,8 +11,9 @@ import pytest
 
 from agentspec.gateway.app import create_app
 from agentspec.settings import BackendSettings, ModelSettings, ServerSettings, Settings
+from tests.gateway.scripts import REFUSALS, SCRIPTS, Upstream
 from tests.gateway.serving import Gateway, ListJournal, running
-from tests.gateway.upstream import REFUSALS, SCRIPTS, Upstream, running_upstream
+from tests.gateway.upstream import running_upstream
 
 StartGateway = Callable[..., contextlib.AbstractAsyncContextManager[Gateway]]
 

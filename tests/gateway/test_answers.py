@@ -7,7 +7,7 @@ import json
 import pytest
 
 from agentspec.store.record import RequestRecord
-from tests.gateway.upstream import REPORT, ROOM, TEXT, USAGE
+from tests.gateway.scripts import REPORT, ROOM, TEXT, USAGE
 
 WHOLE = "".join(TEXT)
 

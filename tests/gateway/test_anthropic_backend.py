@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from agentspec.settings import BackendSettings, ModelSettings, Settings
+from tests.gateway.scripts import AGENT, REFUSALS, TEXT, WEATHER
 from tests.gateway.sse import named_events
-from tests.gateway.upstream import AGENT, REFUSALS, TEXT, WEATHER
 
 NAMES = ("good", "agent", "counts", "anthropics_own", "wrong_key", "torn_after_text")
 DYING = [f"dies_after_{sent}" for sent in range(1, len(AGENT) + 2)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.upstream import AGENT, WEATHER
+from tests.gateway.scripts import AGENT, WEATHER
 
 
 def chunks(text: str) -> tuple[list[dict[str, Any]], bool]:

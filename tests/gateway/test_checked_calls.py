@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.conftest import StartGateway
-from tests.gateway.upstream import Upstream
+from tests.gateway.scripts import Upstream
 
 UNCONSTRAINED = {"constrained": False, "call_retries": 1}
 

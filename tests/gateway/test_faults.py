@@ -10,8 +10,8 @@ import pytest
 
 from agentspec.gateway.app import create_app
 from agentspec.settings import BackendSettings, ModelSettings, Settings
+from tests.gateway.scripts import TEXT
 from tests.gateway.serving import Gateway, ListJournal, running
-from tests.gateway.upstream import TEXT
 
 
 def tail(text: str) -> dict:

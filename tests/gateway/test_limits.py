@@ -16,7 +16,7 @@ from agentspec.store.keys_report import overview
 from agentspec.store.keys_schema import limit_usage
 from agentspec.store.leases import Leases
 from tests.gateway.keyed import Keyed, key_store, keyed
-from tests.gateway.upstream import USAGE
+from tests.gateway.scripts import USAGE
 
 TOKENS = USAGE["total_tokens"]
 MESSAGE = {"model": "good", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}

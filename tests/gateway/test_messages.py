@@ -8,8 +8,8 @@ from typing import Any
 import anthropic
 import pytest
 
+from tests.gateway.scripts import REFUSALS, TEXT, WEATHER
 from tests.gateway.sse import named_events
-from tests.gateway.upstream import REFUSALS, TEXT, WEATHER
 
 WHOLE = "".join(TEXT)
 SAY_HI = [{"role": "user", "content": "hi"}]

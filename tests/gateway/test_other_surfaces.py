@@ -15,7 +15,7 @@ from agentspec.settings import (
     SettingsError,
     with_defaults,
 )
-from tests.gateway.upstream import TEXT
+from tests.gateway.scripts import TEXT
 
 WHOLE = "".join(TEXT)
 

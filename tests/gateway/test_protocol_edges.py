@@ -9,8 +9,8 @@ import openai
 import pytest
 
 from agentspec.settings import BackendSettings, ModelSettings, Settings
+from tests.gateway.scripts import REFUSALS
 from tests.gateway.sse import named_events
-from tests.gateway.upstream import REFUSALS
 
 HI = [{"role": "user", "content": "hi"}]
 LIMITED = {"model": "good", "messages": HI, "max_tokens": 9}

@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
+from tests.gateway.scripts import TEXT, WEATHER
 from tests.gateway.sse import named_events
-from tests.gateway.upstream import TEXT, WEATHER
 
 WHOLE = "".join(TEXT)
 TOOLS = [

@@ -15,8 +15,8 @@ from agentspec.settings import (
     ServerSettings,
     Settings,
 )
+from tests.gateway.scripts import REPORT
 from tests.gateway.serving import ListJournal, running
-from tests.gateway.upstream import REPORT
 
 
 def settings_for(urls: dict[str, str], **models: ModelSettings) -> Settings:

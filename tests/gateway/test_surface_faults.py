@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.scripts import AGENT, WEATHER
 from tests.gateway.sse import named_events
-from tests.gateway.upstream import AGENT, WEATHER
 
 BODIES: dict[str, dict[str, Any]] = {
     "responses": {"input": "hi"},

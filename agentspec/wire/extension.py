@@ -67,6 +67,7 @@ class SpecReport(msgspec.Struct, omit_defaults=True):
         sum(j * hist[j]) == accepted drafted tokens.
     exact: whether this backend's bits are independent of batch, chunking and drafts.
     max_tokens_clamped: the limit that was applied when the caller's did not fit the context.
+    redecoded: tokens taken back before they were sent, since no answer under the schema goes on so.
     tools_saved_chars: by how much the prompt's text of the tools is shorter than they are.
     window: the engine's own control windows while the request was there: "on" (it speculated as
         asked), "off" (it did not, for anybody), "mixed", or None where it has no such windows.
@@ -85,6 +86,7 @@ class SpecReport(msgspec.Struct, omit_defaults=True):
     grammar_cold: bool | None = None
     tool_calls_valid: int = 0
     tool_calls_dropped: int = 0
+    redecoded: int = 0
     tools_saved_chars: int = 0
 
     def totals(self) -> tuple[int, int]:

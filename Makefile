@@ -28,8 +28,8 @@ test:  ## the whole test suite; ARGS go to pytest
 test-exact: setup  ## the whole identity suite, on every instruction set that runs here (minutes)
 	@$(BIN)/python -m pytest -m exact --log-cli-level=info tests/exact $(ARGS)
 
-test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, seeded
-	@$(BIN)/python -m pytest -m fuzz --log-cli-level=info tests/fuzz $(ARGS)
+test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, 10,000 schemas, seeded
+	@$(BIN)/python -m pytest -m fuzz --log-cli-level=info tests/fuzz tests/engine/constrain $(ARGS)
 
 test-formats: setup  ## tool-call formats against the models' own chat templates (after scripts/peers.sh)
 	@$(BIN)/python -m pytest -m peers tests/grammars $(ARGS)

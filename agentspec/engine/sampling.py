@@ -108,7 +108,7 @@ class Entropy:
         function in float64, which never gives a token of probability 0.
         """
         if self.seeded:
-            return gumbel_argmax(probs.double().log(), self.key, position)
+            return gumbel_argmax(probs, self.key, position)
         return inverse_cdf(probs, self.uniform(position, Purpose.SAMPLE))
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from agentspec_kernels.gumbel import gumbel, token_hash
+from agentspec_kernels.gumbel import gumbel, gumbel_argmax, token_hash
 from agentspec_kernels.gumbel.reference import exact_log, key
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,3 +107,38 @@ def test_a_gpu_gives_the_same_bits() -> None:
     for dtype in (torch.float32, torch.float64):
         there = gumbel(9, 9, 100_000, device="cuda", dtype=dtype)
         assert torch.equal(there.cpu(), gumbel(9, 9, 100_000, dtype=dtype))
+
+
+def by_definition(probs: torch.Tensor, seed: int, position: int) -> int:
+    noise = gumbel(seed, position, probs.numel(), dtype=torch.float64)
+    return int((probs.double().log() + noise).argmax())
+
+
+@given(
+    st.integers(0, 1 << 40),
+    st.lists(st.sampled_from([0.0, 1e-30, 1e-7, 1e-3, 0.25, 0.25000003, 1.0]), min_size=1),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_the_argmax_is_that_of_the_definition(seed, weights, dtype) -> None:
+    probs = torch.tensor([*weights, 1e-3], dtype=dtype)
+    before = probs.clone()
+    assert gumbel_argmax(probs, seed, 3) == by_definition(probs, seed, 3)
+    assert torch.equal(probs, before)
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
+def test_the_argmax_over_a_whole_vocabulary(spread) -> None:
+    generator = torch.Generator().manual_seed(1)
+    for position in range(30):
+        probs = (torch.randn(5000, generator=generator) * spread).softmax(0)
+        probs[position::7] = 0
+        assert gumbel_argmax(probs, 9, position) == by_definition(probs, 9, position)
+
+
+def test_where_two_tokens_are_too_close_the_exact_noise_decides() -> None:
+    """Weights made so that two tokens' scores differ by less than the margin, either way."""
+    noise = gumbel(4, 4, 2, dtype=torch.float64)
+    for shift in (-1e-9, 1e-9):
+        probs = torch.tensor([1.0, 0.0], dtype=torch.float64)
+        probs[1] = torch.exp(noise[0] - noise[1] + shift)
+        assert gumbel_argmax(probs, 4, 4) == by_definition(probs, 4, 4) == int(shift > 0)

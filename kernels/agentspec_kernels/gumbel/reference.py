@@ -79,6 +79,14 @@ def uniform(seed: int, position: int, vocab: int, device: torch.device | str = "
     return bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
+def one_minus_uniform(
+    seed: int, position: int, vocab: int, device: torch.device | str = "cpu"
+) -> Tensor:
+    """1 - ``uniform``, without rounding: [V] float64."""
+    bits = _shift_right(token_hash(seed, position, vocab, device), 12)
+    return bits.to(torch.float64).sub_(2.0**52 - 0.5).mul_(-(2.0**-52))
+
+
 def gumbel(
     seed: int,
     position: int,

@@ -2,9 +2,9 @@
 
 Legend: V vocabulary.
 
-With u uniform, log p - log(-log u) is greatest where p / -log u is. As -log u >= 1 - u, the quotient
-p / (1 - u) bounds it from above, and needs no logarithm: only the few tokens whose bound reaches
-the best one's quotient are looked at closely.
+With u uniform, log p - log(-log u) is greatest where p / -log u is. As -log u >= 1 - u, the
+quotient p / (1 - u) bounds it from above, and needs no logarithm: only the few tokens whose bound
+reaches the best one's quotient are looked at closely.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@
     |- AuthenticationFailed           401
     |- PermissionDenied               403
     |- BodyTooLarge                   413
-    |- UnsupportedMediaType           415
     |- RateLimited                    429
     |- BudgetExhausted                402  the key's or project's money is used up
     |- Overloaded                     503  this server has no room now
@@ -98,10 +97,6 @@ class BodyTooLarge(InvalidRequest):
     code = "request_too_large"
 
 
-class UnsupportedMediaType(InvalidRequest):
-    code = "unsupported_media_type"
-
-
 class RateLimited(AgentspecError):
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
@@ -179,7 +174,6 @@ _STATUS: dict[type[AgentspecError], int] = {
     ModelNotFound: 404,
     NotFound: 404,
     BodyTooLarge: 413,
-    UnsupportedMediaType: 415,
     AuthenticationFailed: 401,
     PermissionDenied: 403,
     RateLimited: 429,

@@ -69,6 +69,8 @@ class ValueChecker:
         try:
             with bounded(MAX_STEPS // 10):
                 return self._validator.evolve(schema=node).is_valid(value)
+        except OverflowError:
+            return False
         except Exception:
             _log.debug("a subschema could not be applied", exc_info=True)
             return True

@@ -265,6 +265,8 @@ class _Relaxer:
             self.give_up(path, "multipleOf")
         else:
             out["multipleOf"] = node["multipleOf"]
+            if not float(node["multipleOf"]).is_integer():
+                self.give_up(path, "multipleOf")  # of numbers beyond a float's range
 
     def strings(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
         if "pattern" in node and "pattern" not in self.level.drop:

@@ -88,7 +88,10 @@ def create_app(
         openapi_url=None,
         lifespan=_closing(used, kept, pricer, access, limits),
     )
-    services = TurnService(*parts, vendors=vendors), EmbeddingService(*parts, vendors=vendors)
+    services = (
+        TurnService(*parts, vendors=vendors, payloads=settings.store.payloads),
+        EmbeddingService(*parts, vendors=vendors),
+    )
     app.router.routes.extend(
         _endpoints(served(*services, settings.models, used, kept), access, clock, settings.server)
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from agentspec.store.errors import JournalError
-from agentspec.store.record import OpenRecord, RequestRecord
+from agentspec.store.record import Note, OpenRecord, RequestRecord
 
 from .metrics import Metrics
 
@@ -20,7 +20,7 @@ class JournalLike(Protocol):
 
     def open(self, record: OpenRecord) -> None: ...
 
-    def close(self, record: RequestRecord) -> None: ...
+    def close(self, record: RequestRecord, *notes: Note) -> None: ...
 
 
 class Ledger:
@@ -44,17 +44,17 @@ class Ledger:
         self._metrics.in_flight.inc()
         self._write(lambda: self._journal.open(record), record.id)
 
-    def close(self, record: RequestRecord) -> None:
-        """Call before the answer's last byte."""
+    def close(self, record: RequestRecord, notes: Sequence[Note] = ()) -> None:
+        """Call before the answer's last byte. notes: what is kept beside the row."""
         self._metrics.in_flight.dec()
-        self.refuse(record)
+        self.refuse(record, notes)
 
-    def refuse(self, record: RequestRecord) -> None:
+    def refuse(self, record: RequestRecord, notes: Sequence[Note] = ()) -> None:
         """Record a request that was never opened: it was refused at once."""
         self._price(record)
         self._settle(record)
         self._metrics.observe(record)
-        self._write(lambda: self._journal.close(record), record.id)
+        self._write(lambda: self._journal.close(record, *notes), record.id)
 
     def _write(self, call: Callable[[], None], request_id: str) -> None:
         try:

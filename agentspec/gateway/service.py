@@ -60,7 +60,10 @@ class TurnService:
         limits: Limits,
         *,
         vendors: frozenset[str] = frozenset(),
+        payloads: bool = False,
     ):
+        """payloads: keep what is asked and answered beside the rows."""
+        self._payloads = payloads
         self._models = models
         self._canonical = canonical_names(models)
         self._limits = limits
@@ -84,7 +87,7 @@ class TurnService:
         names no model, what is wrong with it: every other error is answered and recorded here.
         """
         opened = self._opening_record(surface.name, headers, identity.key_id, exchange.request_id)
-        tally = Tally(opened, self._clock.tick_s())
+        tally = Tally(opened, self._clock.tick_s(), body if self._payloads else None)
         exchange.request_id = opened.id
         try:
             asked, model = await self._understood(surface, body, headers, identity)
@@ -133,7 +136,7 @@ class TurnService:
         opened.model = opened.model or named_model(body)
         if not opened.model:
             raise error
-        self._ledger.refuse(self._failed(tally, error, exchange))
+        self._ledger.refuse(self._failed(tally, error, exchange), tally.notes())
         await exchange.fail(error)
 
     def _model(self, name: str) -> ModelSettings:
@@ -203,7 +206,7 @@ class TurnService:
         except AgentspecError as error:
             await self._fail(error, tally, exchange)
         except asyncio.CancelledError:
-            self._ledger.close(self._broken_off(tally, exchange))
+            self._ledger.close(self._broken_off(tally, exchange), tally.notes())
             raise
         except Exception:
             log.exception("request %s failed", turn.id)
@@ -211,7 +214,7 @@ class TurnService:
 
     async def _fail(self, error: AgentspecError, tally: Tally, exchange: Exchange) -> None:
         respell(error, exchange.spelling())
-        self._ledger.close(self._failed(tally, error, exchange))
+        self._ledger.close(self._failed(tally, error, exchange), tally.notes())
         await exchange.fail(error)
 
     def _failed(self, tally: Tally, error: AgentspecError, exchange: Exchange) -> RequestRecord:
@@ -237,7 +240,8 @@ class TurnService:
         tally.take_response(response)
         _ready(answer, decision)
         body = await answer.whole(response)
-        self._ledger.close(tally.finished(self._clock.tick_s()))
+        tally.say(body)
+        self._ledger.close(tally.finished(self._clock.tick_s()), tally.notes())
         await exchange.send_json(200, body, {})
 
     async def _stream(
@@ -258,12 +262,14 @@ class TurnService:
             while chunk is not None:
                 tally.take_chunk(chunk, tick_s())
                 encoded = answer.chunk(chunk)
+                tally.say(encoded)
                 with tally.waiting(tick_s):
                     if encoded:
                         await exchange.send_events(encoded)
                     chunk = await anext(rest, None)
         end = await answer.end(tally.usage, tally.report)
-        self._ledger.close(tally.finished(tick_s()))
+        tally.say(end)
+        self._ledger.close(tally.finished(tick_s()), tally.notes())
         await exchange.send_events(end, last=True)
 
 

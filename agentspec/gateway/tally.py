@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -12,8 +13,15 @@ from msgspec import UNSET
 from agentspec.backends.base import CallCounts
 from agentspec.routing.decision import Decision
 from agentspec.settings import ModelSettings
-from agentspec.store.record import OpenRecord, RequestRecord
-from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage
+from agentspec.store.record import (
+    CallRecord,
+    CallsRecord,
+    Note,
+    OpenRecord,
+    PayloadRecord,
+    RequestRecord,
+)
+from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, FunctionCall, Usage
 from agentspec.wire.errors import AgentspecError
 from agentspec.wire.extension import SpecReport
 
@@ -23,19 +31,28 @@ CLIENT_CLOSED_REQUEST = 499
 _CHARS_PER_TOKEN = 4  # the usual rule of thumb, for answers without a count
 
 
+@dataclass(slots=True)
+class _Call:
+    name: str = ""
+    arguments: str = ""
+
+
 class Tally:
     """The running count of one request.
 
-    started_s: monotonic seconds when the request was taken in.
+    started_s: monotonic seconds when the request was taken in. asked: its body, where that and the
+    answer are to be kept beside the row.
     """
 
-    def __init__(self, opened: OpenRecord, started_s: float):
+    def __init__(self, opened: OpenRecord, started_s: float, asked: bytes | None = None):
+        self._asked = asked
+        self._said: list[bytes] = []
         self._opened = opened
         self._started_s = started_s
         self._first_s: float | None = None
         self._last_s = started_s
         self._chunks = 0
-        self._calls: dict[tuple[int, int], str] = {}
+        self._calls: dict[tuple[int, int], _Call] = {}
         self._finish_reason: str | None = None
         self._idle_s = 0.0
         self.usage: Usage | None = None
@@ -69,9 +86,7 @@ class Tally:
                 self._finish_reason = choice.finish_reason
             delta = choice.delta
             for call in delta.tool_calls or ():
-                key = (choice.index, call.index)
-                piece = call.function.arguments if call.function else None
-                self._calls[key] = self._calls.get(key, "") + (piece or "")
+                self._take_call((choice.index, call.index), call.function)
             if delta.content or delta.tool_calls or delta.reasoning_content:
                 self._chunks += 1
                 self._last_s = now_s
@@ -85,7 +100,36 @@ class Tally:
         for choice in response.choices:
             calls = choice.message.tool_calls
             for index, call in enumerate([] if calls is UNSET else calls):
-                self._calls[choice.index, index] = call.function.arguments or ""
+                self._take_call((choice.index, index), call.function)
+
+    def _take_call(self, key: tuple[int, int], piece: FunctionCall | None) -> None:
+        call = self._calls.setdefault(key, _Call())
+        if piece is not None:
+            call.name = call.name or piece.name or ""
+            call.arguments += piece.arguments or ""
+
+    def say(self, piece: bytes) -> None:
+        """What the client is sent of the answer, piece by piece."""
+        if self._asked is not None:
+            self._said.append(piece)
+
+    def notes(self) -> list[Note]:
+        """What is kept beside the row: a line a call, and (by the settings) both texts."""
+        id, ts_ms = self._opened.id, self._opened.ts_ms
+        notes: list[Note] = []
+        if self._calls:
+            calls = [CallRecord(c.name, self._is_valid(c)) for _, c in sorted(self._calls.items())]
+            notes.append(CallsRecord(id, ts_ms, calls))
+        if self._asked is not None:
+            for kind, text in (("request", self._asked), ("response", b"".join(self._said))):
+                notes.append(PayloadRecord(id, ts_ms, kind, text.decode(errors="replace")))
+        return notes
+
+    def _is_valid(self, call: _Call) -> bool:
+        """Calls that were checked on the way are right, or would not be here."""
+        engine = self.decision is not None and self.decision.chosen_kind == "engine"
+        checked = engine or (self.calls is not None and self.calls.checked)
+        return checked or _is_json_object(call.arguments)
 
     def _take_reports(self, answer: ChatChunk | ChatResponse) -> None:
         if answer.usage is not UNSET and answer.usage is not None:
@@ -202,7 +246,9 @@ class Tally:
             record.tool_calls_valid = self.report.tool_calls_valid
             record.tool_calls_dropped = self.report.tool_calls_dropped
         else:
-            record.tool_calls_valid = sum(map(_is_json_object, self._calls.values()))
+            record.tool_calls_valid = sum(
+                _is_json_object(call.arguments) for call in self._calls.values()
+            )
 
 
 def _is_json_object(text: str) -> bool:

@@ -26,7 +26,7 @@ class OpenRecord(msgspec.Struct, omit_defaults=True, tag="open", tag_field="t"):
 
 class CallRecord(msgspec.Struct, frozen=True):
     """One tool call of an answer. valid: against its schema, or, where none is known, as JSON;
-    repaired: made right by asking again."""
+    repaired: mended on the way."""
 
     name: str
     valid: bool

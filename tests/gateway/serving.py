@@ -12,7 +12,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from agentspec.store.record import OpenRecord, RequestRecord
+from agentspec.store.record import Note, OpenRecord, RequestRecord
 
 
 @dataclass
@@ -21,6 +21,7 @@ class ListJournal:
 
     opened: list[OpenRecord] = field(default_factory=list)
     closed: list[RequestRecord] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     broken: bool = False
 
     def open(self, record: OpenRecord) -> None:
@@ -28,9 +29,10 @@ class ListJournal:
             raise OSError(28, "No space left on device")
         self.opened.append(record)
 
-    def close(self, record: RequestRecord) -> None:
+    def close(self, record: RequestRecord, *notes: Note) -> None:
         if self.broken:
             raise OSError(28, "No space left on device")
+        self.notes += notes
         self.closed.append(record)
 
     @property

@@ -3,9 +3,9 @@
 The keys in SQL are held in memory. While requests come, a glance at a counter in the database
 (every ``LOOK_S``, not in any request's way) says whether they have changed; after a pause a request
 waits for it where the last one is older than ``STALE_S``. So what is revoked or made takes effect
-within ``STALE_S`` in every process. No key is asked for
-where only this machine can come in, no key stands in the settings, and none was ever made: revoking
-the last key doesn't open the door.
+within ``STALE_S`` in every process; an unknown key is refused only after a look of its own, so a
+new one is good at once. No key is asked for where only this machine can come in, no key stands in
+the settings, and none was ever made: revoking the last key doesn't open the door.
 
 While the database is away, the keys known last are honoured for ``KNOWN_S``; an unknown key is then
 no wrong one, and gets 503.
@@ -121,15 +121,28 @@ class Access:
 
     async def _of_key(self, hashed: str, known: Snapshot) -> Identity:
         held = known.by_hash.get(hashed)
-        now_s = self._clock.tick_s()
-        if held is None and now_s - self._seen_s > AGAIN_S:
-            await self._wait(now_s)  # it may have been made this moment
+        if held is None:
+            await self._look_anew()  # it may have been made this moment
             held = (self._known or known).by_hash.get(hashed)
-            if held is None and self._seen_s < now_s - LOOK_S:
-                raise KeysAway
         if held is None:
             raise wrong_key()
         return self._identity(held)
+
+    async def _look_anew(self) -> None:
+        """Wait for a look that begins from now on; there is one each ``AGAIN_S`` at most, however
+        many wait. Raises ``KeysAway`` where none has come to its end within ``WAIT_S``."""
+        came_s = self._clock.tick_s()
+        while self._seen_s < came_s:
+            now_s = self._clock.tick_s()
+            left_s = came_s + WAIT_S - now_s
+            if left_s <= 0 or self._failed_s >= came_s:
+                raise KeysAway
+            if self._looking is not None and not self._looking.done():
+                await asyncio.wait([self._looking], timeout=left_s)
+            elif now_s - self._asked_s < AGAIN_S:
+                await asyncio.sleep(self._asked_s + AGAIN_S - now_s)
+            else:
+                self._look(now_s)
 
     def _identity(self, held: Held) -> Identity:
         now_ms = self._clock.now_ms()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import httpx
 import pytest
 from fastapi import APIRouter
@@ -69,10 +71,28 @@ async def test_a_new_key_is_good_at_once(here, keys):
     _, first = keys.create(NewKey("a"))
     async with here.gateway(first) as gateway:
         assert (await gateway.chat("good")).status_code == 200
-        _, second = keys.create(NewKey("b"))
-        here.ahead.by_s += 0.3
-        answer = await gateway.http.get("/v1/models", headers=auth(second))
-        assert answer.status_code == 200
+        for name in ("b", "c", "d"):
+            _, other = keys.create(NewKey(name))
+            answer = await gateway.http.get("/v1/models", headers=auth(other))
+            assert answer.status_code == 200
+
+
+async def test_wrong_keys_do_not_keep_the_database_busy(here, keys):
+    keys.create(NewKey("a"))
+    looks = 0
+
+    class Counted(SqlKeys):
+        def newer(self, known):
+            nonlocal looks
+            looks += 1
+            return super().newer(known)
+
+    access = Access(Counted(here.url), Guard(None), here.ahead.clock(), loopback=True)
+    wrong = [access.identify(auth(f"as-wrong-{i}")) for i in range(200)]
+    found = await asyncio.gather(*wrong, return_exceptions=True)
+    assert {type(error) for error in found} == {AuthenticationFailed}
+    assert looks <= 3
+    await access.aclose()
 
 
 async def test_wrong_expired_and_replaced_keys_in_both_shapes(here, keys):

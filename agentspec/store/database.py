@@ -53,6 +53,17 @@ def missing_file(url: str) -> Path | None:
     return path if path is not None and not path.exists() else None
 
 
+def which_file(url: str) -> tuple[int, int] | None:
+    """(device, inode) of SQLite's file, which tells it from another of its name; None where it is
+    not there, and for PostgreSQL."""
+    path = _file(_parse(url))
+    try:
+        found = path.stat() if path is not None else None
+    except FileNotFoundError:
+        return None
+    return (found.st_dev, found.st_ino) if found is not None else None
+
+
 def insert_new(engine: Engine | Connection, table: Table):
     """An INSERT that leaves a row that is already there as it is."""
     dialect = postgresql if engine.dialect.name == "postgresql" else sqlite

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine, inspect, select
 
 from .budgets import Limit
-from .database import connect_reader, missing_file
+from .database import connect_reader, missing_file, which_file
+from .errors import StoreError
 from .keys import KeyRecord, key_record, limits_of, project_owner
 from .keys_schema import api_key, key_epoch
 
@@ -41,20 +42,38 @@ class Snapshot:
 NOTHING = Snapshot(-1, {})
 
 
+class KeysGone(StoreError):
+    """Keys were known, and the database has none any more. They are revoked, never deleted: so it
+    isn't there, or is another one."""
+
+    code = "keys_gone"
+
+
 class SqlKeys:
     """The keys in the database at ``url``, opened on first use, for reading only."""
 
     def __init__(self, url: str):
         self._url = url
         self._engine = connect_reader(url)
+        self._file: tuple[int, int] | None = None
 
     def newer(self, known: Snapshot | None) -> Snapshot:
         """The keys as they are now; ``known`` itself where nothing has changed since.
 
         A database that is not there yet, or has no tables yet, has no keys. Blocks; raises
-        ``SQLAlchemyError`` where it cannot be asked.
+        ``SQLAlchemyError`` where it cannot be asked, ``KeysGone`` where it has lost those in
+        ``known``.
         """
-        return NOTHING if missing_file(self._url) is not None else _newer(self._engine, known)
+        file = which_file(self._url)
+        if file != self._file:
+            self._engine.dispose()  # an open file would be read on after another took its name
+            self._file = file
+        missing = missing_file(self._url)
+        found = NOTHING if missing is not None else _newer(self._engine, known)
+        if known is not None and known.any and not found.any:
+            what = f"{missing} is not there" if missing else "they are not in it any more"
+            raise KeysGone(f"the database has lost its API keys: {what}")
+        return found
 
     def close(self) -> None:
         self._engine.dispose()

@@ -15,7 +15,7 @@ from agentspec.store.keys import NewKey
 from agentspec.store.keys_snapshot import SqlKeys
 from agentspec.wire.access import Guard
 from agentspec.wire.errors import AuthenticationFailed
-from tests.gateway.keyed import Keyed, key_store, keyed
+from tests.gateway.keyed import Keyed, empty_ledger, key_store, keyed
 from tests.gateway.serving import ListJournal, running
 
 HOUR_MS = 3_600_000
@@ -232,6 +232,37 @@ async def test_while_the_database_is_away(here, keys):
     access = Access(source, Guard(None), here.ahead.clock(), loopback=True)
     with pytest.raises(KeysAway):  # whether keys exist isn't known: not open
         await access.identify({})
+    await access.aclose()
+
+
+@pytest.mark.parametrize("loopback", [True, False])
+@pytest.mark.parametrize("instead", ["nothing", "an empty file", "an empty ledger"])
+async def test_a_database_that_loses_its_keys_opens_no_door(here, keys, loopback, instead):
+    key, secret = keys.create(NewKey("k"))
+    access = Access(SqlKeys(here.url), Guard(None), here.ahead.clock(), loopback=loopback)
+    assert (await access.identify(auth(secret))).key_id == key.id
+    keys.close()
+    file, aside = here.folder / "agentspec.db", here.folder / "aside"
+    aside.mkdir()
+    for part in here.folder.glob("agentspec.db*"):
+        part.rename(aside / part.name)
+    if instead != "nothing":
+        file.write_bytes(b"" if instead == "an empty file" else empty_ledger())
+    for _ in range(2):
+        here.ahead.by_s += KNOWN_S / 3
+        assert (await access.identify(auth(secret))).key_id == key.id
+        with pytest.raises(AuthenticationFailed):
+            await access.identify({})
+    here.ahead.by_s += KNOWN_S / 3 + 1
+    for headers in ({}, auth(secret)):
+        with pytest.raises(KeysAway):
+            await access.identify(headers)
+    for part in here.folder.glob("agentspec.db*"):
+        part.unlink()
+    for part in aside.iterdir():
+        part.rename(here.folder / part.name)
+    here.ahead.by_s += LOOK_S + 0.1
+    assert (await access.identify(auth(secret))).key_id == key.id
     await access.aclose()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agentspec.store.budgets import RPM, Limit, Period
+from agentspec.store.budgets import MOST, RPM, Limit, Period, bounded
 from agentspec.store.leases import SPARE_SHARE, Ask, Grant, Place
 
 REFUSED_S = 0.25
@@ -67,10 +67,11 @@ class Account:
         """What was taken turned out as ``used``. More than was taken: ``free`` may get negative."""
         if self.at_once:
             return
+        used = bounded(used)
         self.reserved -= reserved
-        self.spent += used
-        self.free += reserved - used
-        self.taken += max(0, used - reserved)
+        self.spent = min(self.spent + used, MOST)
+        self.free = max(self.free + reserved - used, -MOST)
+        self.taken = min(self.taken + max(0, used - reserved), MOST)
 
     def low(self) -> bool:
         """Whether to ask for more before somebody has to wait for it."""
@@ -105,9 +106,14 @@ class Account:
         if grant.granted < ask.need:
             self.refused_until_s = began_s + REFUSED_S
 
+    def refused(self, ask: Ask, began_s: float) -> None:
+        """The store can't hold what was told: this account alone stays shut."""
+        self.failed(ask)
+        self.refused_until_s = began_s + REFUSED_S
+
     def failed(self, ask: Ask) -> None:
         """Nothing was told. A surplus that was given back is not taken again: lacking is safe."""
-        self.spent += ask.spent
+        self.spent = min(self.spent + ask.spent, MOST)
 
     def beat(self) -> None:
         """A beat has passed: what was taken in it is what to hold ready."""

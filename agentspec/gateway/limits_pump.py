@@ -93,7 +93,10 @@ class Pump:
             assert self._leases is not None
             for account, ask in told:
                 lease_s = self._leases.lease_ms / 1000
-                account.granted(ask, grants[ask.place], began_s, lease_s)
+                if ask.place in grants:
+                    account.granted(ask, grants[ask.place], began_s, lease_s)
+                else:
+                    account.refused(ask, began_s)
 
     def _exchange(self, asks: list[Ask]) -> dict[Place, Grant]:
         if self._leases is None:

@@ -12,7 +12,15 @@ KINDS = (RPM, TPM, CONCURRENCY, *BUDGETS)
 """rpm: requests a minute; tpm: tokens a minute; concurrency: requests at once; usd_*: nano-USD a
 day, a month, or in all."""
 
+MOST = 2**62 - 1
+"""The largest amount: what a database's whole numbers hold, with room to add."""
+
 _MINUTE_MS = 60_000
+
+
+def bounded(amount: int) -> int:
+    """An amount as it can be counted: from nothing to ``MOST``. Backends tell what they like."""
+    return max(0, min(amount, MOST))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, func, select, tuple_
+from sqlalchemy.exc import DataError
 
-from .budgets import BUDGETS, RPM, TPM
+from .budgets import BUDGETS, MOST, RPM, TPM, bounded
 from .database import insert_new, upsert
 from .keys_schema import api_key, limit_lease, limit_usage
 from .schema import request
@@ -80,7 +81,22 @@ class Leases:
         self._prune_at_ms = 0
 
     def exchange(self, asks: Sequence[Ask]) -> dict[Place, Grant]:
-        """Tell and ask, in one transaction. Blocks; raises ``SQLAlchemyError``, nothing done."""
+        """Tell and ask, in one transaction. Blocks; raises ``SQLAlchemyError``, nothing done.
+
+        Without a grant stay those whose own values the database can't hold: nothing is told of
+        these, and the others are not held up.
+        """
+        try:
+            return self._exchange(asks)
+        except (DataError, OverflowError, ValueError):
+            if len(asks) == 1:
+                return {}
+        found: dict[Place, Grant] = {}
+        for ask in asks:
+            found |= self.exchange([ask])
+        return found
+
+    def _exchange(self, asks: Sequence[Ask]) -> dict[Place, Grant]:
         asks = sorted(asks, key=lambda ask: ask.place)
         if not asks:
             return {}
@@ -91,7 +107,7 @@ class Leases:
             others = self._others(connection, places)
             ended = [row for row in others if row.expires_ms <= now_ms]
             for ask in asks:
-                used[ask.place] += ask.spent
+                used[ask.place] = min(used[ask.place] + bounded(ask.spent), MOST)
             self._end(connection, ended, used)
             leased = dict.fromkeys(places, 0)
             for row in others:
@@ -196,5 +212,8 @@ def _spent_by_ledger(connection: Connection, place: Place) -> int:
     whose = request.c.key_id == name
     if kind == "project":
         whose = request.c.key_id.in_(select(api_key.c.id).where(api_key.c.project == name))
-    total = select(func.sum(request.c.cost_nusd)).where(whose, request.c.ts_ms >= start_ms)
-    return int(connection.execute(total).scalar() or 0)
+    # SQLite's sum of whole numbers fails beyond 64 bits; a float near there is exact enough.
+    cost = request.c.cost_nusd
+    total = func.total(cost) if connection.dialect.name == "sqlite" else func.sum(cost)
+    query = select(total).where(whose, request.c.ts_ms >= start_ms)
+    return bounded(int(connection.execute(query).scalar() or 0))

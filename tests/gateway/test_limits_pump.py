@@ -17,7 +17,7 @@ from agentspec.gateway.limits_estimate import TOKENS_PER_IMAGE, Prices, estimate
 from agentspec.gateway.limits_pump import Pump, StoreAway
 from agentspec.gateway.limits_told import duration
 from agentspec.settings import ModelSettings, Settings
-from agentspec.store.budgets import ALWAYS, Limit
+from agentspec.store.budgets import ALWAYS, MOST, Limit
 from agentspec.store.cost import Price
 from agentspec.store.leases import LEASE_MS, Ask, Grant, Leases, Place, _grant
 from agentspec.store.pricer import Pricer
@@ -42,6 +42,7 @@ class Store(Leases):
         self.held: dict[Place, int] = {}
         self.exchanges = 0
         self.away = False
+        self.cannot_hold = ""
 
     def exchange(self, asks: Sequence[Ask]) -> dict[Place, Grant]:
         if self.away:
@@ -49,6 +50,8 @@ class Store(Leases):
         self.exchanges += 1
         grants = {}
         for ask in asks:
+            if ask.place[0] == self.cannot_hold:
+                continue
             self.used[ask.place] = self.used.get(ask.place, 0) + ask.spent
             grants[ask.place] = _grant(ask, self.used[ask.place], 0)
             self.held[ask.place] = ask.held + grants[ask.place].granted
@@ -171,6 +174,26 @@ async def test_a_lease_that_has_ended_covers_nothing():
     bench.settle("back", 10)
     await bench.limits.aclose()
     assert bench.used("tpm") >= 210  # nothing that was used is forgotten
+
+
+async def test_an_absurd_count_shuts_out_nobody_but_its_own_limit():
+    bench = Bench(tpm=1000, rpm=100)
+    assert await bench.admit("a") == ""
+    bench.settle("a", 10**23)
+    assert await bench.admit("b") == "rate_limit_exceeded"
+    bench.identity = Identity("o", "o", None, (Limit("key:o", "tpm", 1000),))
+    assert await bench.admit("other") == ""
+    await bench.limits.aclose()
+    assert bench.store.used["key:k", "tpm", 960_000] == MOST
+
+
+async def test_what_the_store_cannot_hold_shuts_that_limit_alone():
+    bench = Bench(tpm=1000)
+    bench.store.cannot_hold = "key:k"
+    assert await bench.admit("a") == "rate_limit_exceeded"
+    bench.identity = Identity("o", "o", None, (Limit("key:o", "tpm", 1000),))
+    assert await bench.admit("other") == ""
+    await bench.limits.aclose()
 
 
 async def test_a_store_that_is_away_from_the_start():

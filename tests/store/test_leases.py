@@ -6,13 +6,15 @@ import random
 import threading
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, select, update
 
+from agentspec.store.budgets import MOST
 from agentspec.store.database import connect
 from agentspec.store.keys import KeyStore, NewKey
 from agentspec.store.keys_schema import limit_lease, limit_usage
 from agentspec.store.leases import KEEP_MS, LEASE_MS, Ask, Leases
 from agentspec.store.record import RequestRecord
+from agentspec.store.schema import request
 from tests.store.ledger import EPOCH_MS, insert
 from tests.store.test_keys import Clock
 
@@ -113,6 +115,31 @@ def test_what_the_dead_one_had_spent_is_found_in_the_ledger(url, engine, clock):
     found = b.exchange([Ask(own, LIMIT, need=LIMIT), Ask(shared, LIMIT, need=LIMIT)])
     assert (found[own].granted, found[shared].granted) == (LIMIT - 350, LIMIT - 370)
     assert (used(engine, own), used(engine, shared)) == (350, 370)
+
+
+def test_absurd_values_are_bounded_and_hold_up_nobody_else(engine, clock):
+    other, bad = ("key:o", "tpm", EPOCH_MS), ("key:bad", "tpm", EPOCH_MS)
+    a = Leases(engine, "a", clock)
+    for _ in range(2):
+        found = a.exchange([Ask(other, 9, need=1), Ask(PLACE, LIMIT, spent=10**23, need=1)])
+        assert (found[other].granted, found[PLACE].granted) == (1, 0)
+        assert used(engine) == MOST
+    found = a.exchange([Ask(bad, 10**30, need=10**30), Ask(other, 9, spent=1, need=2)])
+    assert bad not in found and found[other].granted == 2
+    assert (used(engine, other), used(engine, bad)) == (1, 0)
+
+
+def test_costs_whose_sum_no_integer_holds_are_a_budget_used_up(url, engine, clock):
+    key, _ = KeyStore(engine, clock).create(NewKey("k"))
+    place = (f"key:{key.id}", "usd_day", EPOCH_MS)
+    insert(url, [RequestRecord(id=str(n), ts_ms=EPOCH_MS, key_id=key.id) for n in range(3)])
+    with engine.begin() as connection:
+        connection.execute(update(request).values(cost_nusd=2**63 - 1))
+    a, b = Leases(engine, "a", clock), Leases(engine, "b", clock)
+    a.exchange([Ask(place, LIMIT, need=1)])
+    clock.now_ms += LEASE_MS
+    assert b.exchange([Ask(place, LIMIT, need=1)])[place].granted == 0
+    assert used(engine, place) == MOST
 
 
 def test_leaving_gives_everything_back(engine, clock):

@@ -207,8 +207,9 @@ def _refuse_broken(choice: ForeignChoice) -> None:
 
 
 def to_usage(usage: ForeignUsage) -> Usage:
-    """Token counts; what is missing counts as none."""
-    prompt, completion = usage.prompt_tokens or 0, usage.completion_tokens or 0
+    """Token counts; what is missing or negative counts as none."""
+    prompt = max(0, usage.prompt_tokens or 0)
+    completion = max(0, usage.completion_tokens or 0)
     inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
         prompt_tokens=prompt,

@@ -50,11 +50,20 @@ class Ledger:
         self.refuse(record, notes)
 
     def refuse(self, record: RequestRecord, notes: Sequence[Note] = ()) -> None:
-        """Record a request that was never opened: it was refused at once."""
-        self._price(record)
-        self._settle(record)
-        self._metrics.observe(record)
+        """Record a request that was never opened: it was refused at once.
+
+        Its row comes before all that may go wrong; whatever does is logged, and harms nobody.
+        """
+        self._guard("priced", lambda: self._price(record), record.id)
         self._write(lambda: self._journal.close(record, *notes), record.id)
+        self._guard("settled", lambda: self._settle(record), record.id)
+        self._guard("counted", lambda: self._metrics.observe(record), record.id)
+
+    def _guard(self, what: str, call: Callable[[], None], request_id: str) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("request %s could not be %s", request_id, what)
 
     def _write(self, call: Callable[[], None], request_id: str) -> None:
         try:

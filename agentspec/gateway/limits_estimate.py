@@ -39,15 +39,15 @@ class Estimate:
     def used(self, kind: str, record: RequestRecord) -> int:
         """What the finished request has used of a limit of that kind.
 
-        A client that left before a count came has still had its prompt read. A cost that isn't
-        known is what was reserved.
+        A cost that isn't known, and tokens that nobody told of a request that may have run, are
+        what was reserved.
         """
         if kind == CONCURRENCY:
             return 0
         if kind in BUDGETS:
             return (self.nusd or 0) if record.cost_nusd is None else record.cost_nusd
-        if record.status == "cancelled" and record.token_source == "none":
-            return self.in_tok
+        if record.token_source == "none" and record.cost_nusd is None:
+            return self.in_tok + self.out_tok
         return record.in_tok + record.out_tok
 
 

@@ -21,13 +21,26 @@ from agentspec.store.record import (
     PayloadRecord,
     RequestRecord,
 )
+from agentspec.store.rollup import LARGEST
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, FunctionCall, Usage
-from agentspec.wire.errors import AgentspecError
+from agentspec.wire.errors import (
+    AgentspecError,
+    UpstreamDisconnected,
+    UpstreamFailed,
+    UpstreamTimeout,
+    UpstreamUnreachable,
+)
 from agentspec.wire.extension import SpecReport
 
 from .identity import workload_of
 
 CLIENT_CLOSED_REQUEST = 499
+_COUNTS = (
+    *("in_tok", "cached_tok", "out_tok", "reason_tok", "forced_tok", "max_tokens_clamped"),
+    *("spec_steps", "spec_drafted", "spec_accepted", "max_tokens"),
+    *("busy_prefill_us", "busy_decode_us", "busy_draft_us", "busy_grammar_us"),
+    *("tool_calls", "tool_calls_valid", "tool_calls_dropped", "tool_calls_repaired"),
+)
 _CHARS_PER_TOKEN = 4  # the usual rule of thumb, for answers without a count
 
 
@@ -146,7 +159,20 @@ class Tally:
         record = self._record(now_s)
         record.status, record.http_status = "error", status
         record.error_type, record.error_code = error.type, error.code
+        if self._first_s is None and self._was_refused(error):
+            record.cost_nusd = 0
         return record
+
+    def _was_refused(self, error: AgentspecError) -> bool:
+        """Whether every backend that was tried turned the request away, which nobody bills: it
+        could not be reached, or answered with a status of its own. One that broke off or fell
+        silent may bill what it did."""
+        told = isinstance(error, UpstreamFailed) and error.status is not None
+        tries = self.decision.attempts if self.decision is not None else []
+        silent = {UpstreamTimeout.code, UpstreamDisconnected.code}
+        return (told or isinstance(error, UpstreamUnreachable)) and not any(
+            one.error in silent for one in tries
+        )
 
     def cancelled(self, now_s: float) -> RequestRecord:
         """The row of a request whose client left."""
@@ -169,6 +195,7 @@ class Tally:
         self._add_report(record)
         self._add_times(record)
         self._add_calls(record)
+        _bound(record)
         return record
 
     def _add_request(self, record: RequestRecord) -> None:
@@ -219,6 +246,7 @@ class Tally:
         }
         forced = report.sources.get("forced")
         record.forced_tok = forced.accepted if forced else 0
+        record.redecoded_tok = report.redecoded
         record.exact = report.exact
         record.max_tokens_clamped = report.max_tokens_clamped
         record.grammar_cold = report.grammar_cold
@@ -249,6 +277,15 @@ class Tally:
             record.tool_calls_valid = sum(
                 _is_json_object(call.arguments) for call in self._calls.values()
             )
+
+
+def _bound(record: RequestRecord) -> None:
+    """Bring every count into what a row can hold: what backends tell may be anything."""
+    for name in _COUNTS:
+        value = getattr(record, name)
+        if value is not None and not 0 <= value <= LARGEST:
+            setattr(record, name, max(0, min(LARGEST, value)))
+    record.spec_hist = [max(0, min(LARGEST, steps)) for steps in record.spec_hist]
 
 
 def _is_json_object(text: str) -> bool:

@@ -31,6 +31,7 @@ from .money import half_even
 from .pool import busy_nusd_per_us
 from .prices import dated, last_version
 from .record import RequestRecord
+from .rollup import LARGEST
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ _FIRST_READ_S = 5.0
 
 class Pricer:
     """Prices records: by their model's settings; at a self-hosted backend with a pool by the
-    engine's busy time; at a commercial one by the price table. Else the cost stays unknown.
+    engine's busy time; at a commercial one by the price table. Else the cost stays unknown, as it
+    does where a request was sent on and no tokens were told.
     """
 
     def __init__(self, settings: Settings):
@@ -60,12 +62,18 @@ class Pricer:
     def __call__(self, record: RequestRecord) -> None:
         """Fill in the record's cost, and by what it was computed."""
         found = self._cost(record)
-        record.cost_fresh_nusd, record.cost_cached_nusd = found.fresh_nusd, found.cached_nusd
-        record.cost_out_nusd, record.cost_nusd = found.out_nusd, found.total_nusd
+        parts = (found.fresh_nusd, found.cached_nusd, found.out_nusd, found.total_nusd)
+        fresh, cached, out, total = (None if one is None else min(LARGEST, one) for one in parts)
+        record.cost_fresh_nusd, record.cost_cached_nusd = fresh, cached
+        record.cost_out_nusd, record.cost_nusd = out, total
 
     def _cost(self, record: RequestRecord) -> Cost:
         if not record.backend:
             return FREE  # it ran nowhere
+        told_busy = record.backend in self._rates and busy_us(record)
+        if record.token_source == "none" and not told_busy:
+            # It was sent on, and nobody told what it took: 0 only where it was turned away.
+            return FREE if record.cost_nusd == 0 else UNKNOWN
         listed = self._listed.get(record.model)
         if listed is not None:
             record.cost_formula = BY_SETTINGS
@@ -82,8 +90,8 @@ class Pricer:
 
     def _busy(self, record: RequestRecord) -> Cost:
         """Its busy time at the pool's price; idle time is the pool's, and in the report."""
-        generating = record.busy_decode_us + record.busy_draft_us + record.busy_grammar_us
-        if record.out_tok and not record.busy_prefill_us + generating:
+        generating = busy_us(record) - record.busy_prefill_us
+        if record.out_tok and not busy_us(record):
             return UNKNOWN  # a backend that does not tell
         record.cost_formula = BY_BUSY_TIME
         rate = self._rates[record.backend]
@@ -127,6 +135,16 @@ class Pricer:
                     self._read_version = newest
         except (SQLAlchemyError, StoreError) as error:
             log.warning("prices cannot be read: %s", error)
+
+
+def busy_us(record: RequestRecord) -> int:
+    """What the request kept its backend busy, as far as it told."""
+    return (
+        record.busy_prefill_us
+        + record.busy_decode_us
+        + record.busy_draft_us
+        + record.busy_grammar_us
+    )
 
 
 def of_record(price: Price, record: RequestRecord) -> Cost:

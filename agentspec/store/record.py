@@ -61,8 +61,11 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     http_status: what the client saw: 200 also for an error told inside a running stream, 499 for a
         client that left before the end; None for a lost request.
     e2e_ms: from taking the request in to its last byte; None for a lost request.
-    token_source: "engine" (reported by the backend), "estimated", or "none".
+    token_source: "engine" (reported by the backend), "estimated", or "none"; then its cost is known
+        (0) only where it was never sent on, or turned away by the backend.
     in_tok = fresh + cached; spec_* leave grammar-forced tokens out (they are forced_tok).
+    redecoded_tok: taken back before they were sent, since no right answer goes on so; not in out_tok;
+        None where the backend does not tell.
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
     cost_*: None: unknown; by what it was computed tell ``cost_formula`` (0: by nothing; the others
         in ``store.cost``) and ``price_version_id``.
@@ -134,3 +137,4 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     price_version_id: int | None = None
     spec_window: str | None = None
     tool_calls_repaired: int | None = None
+    redecoded_tok: int | None = None

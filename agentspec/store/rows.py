@@ -17,6 +17,7 @@ from .database import upsert
 from .notes import write_notes
 from .record import RequestRecord
 from .replay import Batch
+from .rollup import LARGEST
 from .schema import journal_offset, request
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ their session's name."""
 _JSON = ("spec_sources", "spec_hist", "decision")
 _TEXT = [c.name for c in request.columns if isinstance(c.type, Text) and c.name not in _JSON]
 _WHOLE = [
-    (c.name, 2**63 - 1 if isinstance(c.type, BigInteger) else 2**31 - 1)
+    (c.name, LARGEST if isinstance(c.type, BigInteger) else 2**31 - 1)
     for c in request.columns
     if isinstance(c.type, Integer)
 ]
@@ -37,8 +38,8 @@ _WHOLE = [
 def to_row(record: RequestRecord) -> dict[str, Any]:
     """The record as column values, made to fit: a row must not fail for what a client sent.
 
-    A number too large for its column becomes the largest there is, a text is cut to ``MAX_TEXT``,
-    NUL characters, which PostgreSQL has no place for, become U+FFFD.
+    A number too large for its column, or for a sum of many, becomes the largest there is, a text is
+    cut to ``MAX_TEXT``, NUL characters, which PostgreSQL has no place for, become U+FFFD.
     """
     row = msgspec.structs.asdict(record)
     for name in _JSON:

@@ -79,12 +79,18 @@ class Keyed:
     ) -> Settings:
         price = PriceSettings(input_usd_per_m=1.0, cached_usd_per_m=1.0, output_usd_per_m=1.0)
         priced = ModelSettings(backends=["up"], price=price, aliases=["claude-good"])
+        bare = ModelSettings(backends=["up"], price=price)
         return Settings(
             data_dir=str(self.folder / "data"),
             server=ServerSettings(**(server or {})),
             store=StoreSettings(url=self.url),
             backends={"up": BackendSettings(kind=kind, url=self.upstream)},
-            models={"good": priced, "waits": ModelSettings(backends=["up"])}
+            models={
+                "good": priced,
+                "uncounted": bare,
+                "busy": bare,
+                "waits": ModelSettings(backends=["up"]),
+            }
             | {name: ModelSettings(backends=["up"]) for name in ("broken", "tools")},
         )
 

@@ -76,6 +76,24 @@ async def good(up: Upstream, request: web.Request, write: Write) -> None:
     await write(DONE)
 
 
+ODD_USAGE: dict[str, dict[str, Any] | None] = {
+    "uncounted": None,
+    "negative": {"prompt_tokens": -5, "completion_tokens": -1, "total_tokens": -6},
+    "absurd": {"prompt_tokens": 10**19, "completion_tokens": 9 * 10**15, "total_tokens": 1},
+}
+"""Counts that no server should tell, by the model that tells them."""
+
+
+def odd(usage: dict[str, Any] | None) -> Script:
+    async def script(up: Upstream, request: web.Request, write: Write) -> None:
+        await write(chunk({}, "stop"))
+        if usage is not None:
+            await write(chunk(usage=usage))
+        await write(DONE)
+
+    return script
+
+
 async def counts(up: Upstream, request: web.Request, write: Write) -> None:
     """Tells its counts in each chunk, and the stop string that ended it."""
     early = USAGE | {"completion_tokens": 1, "total_tokens": 13}
@@ -286,7 +304,8 @@ def dies_after(sent: int) -> Script:
 
 SCRIPTS: dict[str, Script] = {
     name: script for name, script in globals().items() if asyncio.iscoroutinefunction(script)
-} | {f"dies_after_{sent}": dies_after(sent) for sent in range(1, len(AGENT) + 2)}
+} | {name: odd(usage) for name, usage in ODD_USAGE.items()}
+SCRIPTS |= {f"dies_after_{sent}": dies_after(sent) for sent in range(1, len(AGENT) + 2)}
 REFUSALS: dict[str, tuple[int, dict[str, Any]]] = {
     "busy": (429, {"error": {"message": "Slow down.", "type": "rate_limit_error"}}),
     "broken": (500, {"error": {"message": "It broke."}}),

@@ -186,6 +186,23 @@ async def test_a_request_that_fails_or_leaves_gives_its_reservation_back(here, u
     assert found["tpm"][0] == sum(r.in_tok + r.out_tok for r in gateway.journal.closed)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_tokens_that_nobody_told_are_what_was_reserved(here, stream):
+    """$1 a million: a reservation of 3 + 30 tokens is 33,000 nano-USD. What the backend turned away
+    is nobody's cost."""
+    _, secret = here.key(tpm=1000, usd_day=10**9)
+    async with here.gateway(secret, kind="openai") as gateway:
+        assert (await gateway.chat("uncounted", max_tokens=30, stream=stream)).status_code == 200
+        assert gateway.journal.row.cost_nusd is None
+        assert (await gateway.chat("busy", max_tokens=30, stream=stream)).status_code == 429
+        assert gateway.journal.closed[-1].cost_nusd == 0
+        asked = len(b'[{"role":"user","content":"hi"}]')
+    reserved = -(-asked // 4) + 30
+    tokens, dollars = use(here)["tpm"], use(here)["usd_day"]
+    assert dollars == (tokens[0] * 1000, 0) and tokens[1] == 0
+    assert abs(tokens[0] - reserved) <= 4
+
+
 async def test_without_limits_nothing_is_asked_of_the_store(here):
     _, secret = here.key()
     async with here.gateway(secret) as gateway:

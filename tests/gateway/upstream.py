@@ -17,6 +17,7 @@ from aiohttp import web
 from tests.gateway.scripts import (
     DONE,
     NO_ROOM,
+    ODD_USAGE,
     REFUSALS,
     REPORT,
     ROOM,
@@ -85,6 +86,8 @@ async def _whole(up: Upstream, name: str) -> web.Response:
             for i, n, a in calls
         ]
     body = {"id": "up-1", "object": "chat.completion", "created": 1, "model": "their-name"}
+    if name in ODD_USAGE:
+        return web.json_response(body | {"choices": [choice], "usage": ODD_USAGE[name]})
     return web.json_response(body | {"choices": [choice], "usage": USAGE, "agentspec": REPORT})
 
 

@@ -202,6 +202,22 @@ def test_what_ran_nowhere_cost_nothing():
     assert priced(Pricer(settings()), backend="").cost_nusd == 0
 
 
+@pytest.mark.parametrize("status", ["ok", "cancelled", "error"])
+@pytest.mark.parametrize("backend", ["paid", "own"])
+def test_tokens_that_nobody_told_have_no_known_cost(status: str, backend: str):
+    """Whatever the price: a count that is missing is not a count of 0."""
+    listed = PriceSettings(input_usd_per_m=1.0, cached_usd_per_m=0.5, output_usd_per_m=2.0)
+    for pricer in (Pricer(settings()), Pricer(settings(price=listed))):
+        untold = RequestRecord("r", 0, model="m", backend=backend, status=status)
+        untold.token_source = "none"
+        pricer(untold)
+        assert (untold.cost_nusd, untold.cost_out_nusd, untold.cost_formula) == (None, None, 0)
+        refused = RequestRecord("r", 0, model="m", backend=backend, token_source="none")
+        refused.cost_nusd = 0
+        pricer(refused)
+        assert (refused.cost_nusd, refused.cost_fresh_nusd) == (0, 0)
+
+
 def test_prices_of_the_settings_go_first(engine: Engine):
     enter(engine, "july", 0, **published.prices())
     listed = PriceSettings(input_usd_per_m=1.0, cached_usd_per_m=0.5, output_usd_per_m=2.0)

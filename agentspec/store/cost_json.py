@@ -18,6 +18,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "until_ms": report.window.until_ms,
         "total_nusd": report.total_nusd,
         "requests_of_unknown_cost": report.unknown,
+        "pruned": None if report.pruned is None else asdict(report.pruned),
         "pools": [_pool(pool) for pool in report.pools],
         "billed": [_spend(spend) for spend in report.spends],
         "energy": asdict(report.energy),

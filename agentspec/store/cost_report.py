@@ -19,9 +19,11 @@ from .counterfactual import Counterfactual, chosen, counterfactual
 from .energy import Energy, energy
 from .pool import busy_nusd_per_us, nusd_per_h
 from .provision import Bill, Parts, bill, shares
+from .rebuild import floors
 from .savings import Savings, savings
 from .schema import request
-from .usage import Usage, untold, usage
+from .slices import Slice, bounded, sums
+from .usage import Pruned, Usage, pruned, untold, usage, with_rest
 from .window import Window, total
 
 
@@ -52,7 +54,7 @@ class PoolCost:
 @dataclass(frozen=True, slots=True)
 class Spend:
     """A backend that is billed by rows. unknown: requests whose cost is not known, which are not
-    in the sums; tokens are those of all."""
+    in the sums; tokens are those of all. None: only rows could tell, and they are pruned."""
 
     backend: str
     requests: int
@@ -60,29 +62,31 @@ class Spend:
     in_tok: int
     cached_tok: int
     out_tok: int
-    known_in_tok: int
-    known_out_tok: int
-    fresh_nusd: int
-    cached_nusd: int
-    out_nusd: int
+    known_in_tok: int | None
+    known_out_tok: int | None
+    fresh_nusd: int | None
+    cached_nusd: int | None
+    out_nusd: int | None
     total_nusd: int
 
     def per_million_out(self) -> Fraction | None:
         """Known cost over the output tokens that it paid for."""
-        return per_million(self.total_nusd, self.known_out_tok)
+        return per_million(self.total_nusd, self.known_out_tok or 0)
 
     def per_million_total(self) -> Fraction | None:
-        return per_million(self.total_nusd, self.known_in_tok + self.known_out_tok)
+        return per_million(self.total_nusd, (self.known_in_tok or 0) + (self.known_out_tok or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """total_nusd: of all pools and all rows of known cost; unknown: requests without."""
+    """total_nusd: of all pools and all rows of known cost; unknown: requests without. pruned: what
+    of the window has no rows any more, None where all are there."""
 
     window: Window
     pools: list[PoolCost]
     spends: list[Spend]
     energy: Energy
+    pruned: Pruned | None = None
 
     @property
     def total_nusd(self) -> int:
@@ -112,6 +116,7 @@ def report(
         ],
         spends=spends(connection, window, but=list(pools)),
         energy=energy(connection, window),
+        pruned=pruned(connection, window),
     )
 
 
@@ -124,9 +129,12 @@ def _pool(
     at: Sequence[str],
     by: str | None,
 ) -> PoolCost:
-    (sums,) = usage(connection, window, name)
-    whole = bill(pool, window, sums)
+    (all_of_it,) = usage(connection, window, name)
+    whole = bill(pool, window, all_of_it)
     groups = usage(connection, window, name, by=by) if by is not None else []
+    gone = pruned(connection, window) is not None
+    if gone and by is not None:
+        groups = with_rest(all_of_it, groups)
     elsewhere = []
     for wanted in at:
         tiers = chosen(connection, wanted, window.until_ms)
@@ -138,7 +146,10 @@ def _pool(
         nusd_per_h=nusd_per_h(pool),
         bill=whole,
         untold=untold(connection, window, name),
-        savings=savings(connection, window, name, window_ms, busy_nusd_per_us(pool)),
+        # Of time whose rows are gone it isn't known whether the engine speculated.
+        savings=savings(
+            connection, window, name, window_ms, None if gone else busy_nusd_per_us(pool)
+        ),
         elsewhere=elsewhere,
         groups=list(zip(groups, shares(pool, whole, groups), strict=True)),
     )
@@ -154,26 +165,60 @@ def break_even(whole: Bill, elsewhere_nusd: int | None) -> Fraction | None:
 def spends(connection: Connection, window: Window, *, but: Sequence[str]) -> list[Spend]:
     """What rows say that they cost, by backend, those ``but`` left out; the dearest first."""
     c = request.c
-    known = c.cost_nusd.is_not(None)
+    cost = bounded(c.cost_nusd)
+    known = cost.is_not(None)
 
-    def of_known(column):
-        return total(case((known, column), else_=0))
+    def of_known(name: str):
+        return total(case((known, bounded(c[name])), else_=0))
 
     query = (
         select(
             c.backend,
             func.count().label("requests"),
             total(case((known, 0), else_=1)).label("unknown"),
-            *(total(c[name]).label(name) for name in ("in_tok", "cached_tok", "out_tok")),
-            of_known(c.in_tok).label("known_in_tok"),
-            of_known(c.out_tok).label("known_out_tok"),
-            of_known(c.cost_fresh_nusd).label("fresh_nusd"),
-            of_known(c.cost_cached_nusd).label("cached_nusd"),
-            of_known(c.cost_out_nusd).label("out_nusd"),
-            of_known(c.cost_nusd).label("total_nusd"),
+            *(total(bounded(c[name])).label(name) for name in ("in_tok", "cached_tok", "out_tok")),
+            of_known("in_tok").label("known_in_tok"),
+            of_known("out_tok").label("known_out_tok"),
+            of_known("cost_fresh_nusd").label("fresh_nusd"),
+            of_known("cost_cached_nusd").label("cached_nusd"),
+            of_known("cost_out_nusd").label("out_nusd"),
+            of_known("cost_nusd").label("total_nusd"),
         )
         .where(window.rows(), c.backend.not_in(but))
         .group_by(c.backend)
     )
     found = [Spend(**row._asdict()) for row in connection.execute(query)]
+    if pruned(connection, window) is not None:
+        found = _spends_of_cells(connection, window, but)
     return sorted(found, key=lambda spend: (-spend.total_nusd, spend.backend))
+
+
+def _spends_of_cells(connection: Connection, window: Window, but: Sequence[str]) -> list[Spend]:
+    """The same from the rollups, which hold also those rows that are gone. They don't tell the
+    tokens and the parts of rows of known cost from those of others."""
+    names = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
+    parts = ("cost_fresh_nusd", "cost_cached_nusd", "cost_out_nusd")
+    whole = Slice(window, {}, floors(connection))
+    found = []
+    for (name,), told in sums(connection, whole, (*names, *parts), by=("backend",)).items():
+        if name in but:
+            continue
+        clear = not told["unpriced"]
+        fresh, cached, out = (told[part] if clear else None for part in parts)
+        found.append(
+            Spend(
+                backend=name,
+                requests=told["requests"],
+                unknown=told["unpriced"],
+                in_tok=told["in_tok"],
+                cached_tok=told["cached_tok"],
+                out_tok=told["out_tok"],
+                known_in_tok=told["in_tok"] if clear else None,
+                known_out_tok=told["out_tok"] if clear else None,
+                fresh_nusd=fresh,
+                cached_nusd=cached,
+                out_nusd=out,
+                total_nusd=told["cost_nusd"],
+            )
+        )
+    return found

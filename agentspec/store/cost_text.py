@@ -9,6 +9,7 @@ from .cost_json import per_million, rounded
 from .cost_report import Elsewhere, PoolCost, Report, Spend
 from .price_cli import date
 from .savings import Savings
+from .usage import Pruned
 
 _PARTS = ("fresh prefill", "cached", "decode", "drafts", "grammar")
 _BASES = {
@@ -28,11 +29,26 @@ def lines(report: Report) -> list[str]:
     ]
     if report.unknown:
         told.append(f"requests of unknown cost {report.unknown:>12,}  (not in the total)")
+    if report.pruned is not None:
+        told += _pruned(report.pruned)
     for pool in report.pools:
         told += ["", *_pool(pool)]
     for spend in report.spends:
         told += ["", *_spend(spend)]
     told += ["", _energy(report)]
+    return told
+
+
+def _pruned(found: Pruned) -> list[str]:
+    told = [
+        f"the rows of {found.requests:,} requests before {_time(found.before_ms)} are pruned: "
+        "totals hold them, what only rows can tell (groups by session or request, savings, requests "
+        "without busy time, prices by length) does not"
+    ]
+    told += [
+        f"nothing is known of requests from {_time(one.since_ms)} to {_time(one.until_ms)}"
+        for one in found.unread
+    ]
     return told
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, and_, select
 
 from .book import names
-from .cost import Cost, Price, cost
+from .cost import UNKNOWN, Cost, Price, cost
 from .prices import Dated, PriceError, dated
 from .schema import request
-from .usage import usage
+from .usage import pruned, usage
 from .window import Window
 
 
@@ -99,6 +99,8 @@ def _priced(
     price: Price,
     fits: ColumnElement[bool] | None,
 ) -> Cost:
+    if fits is not None and pruned(connection, window) is not None:
+        return UNKNOWN  # only rows know their length
     (sums,) = usage(connection, window, backend, more=fits)
     return cost(
         price,

@@ -131,9 +131,9 @@ def _rows(connection: Connection, window: Window) -> _Source:
         "decode_us": case((ends, _whole_us(connection, c.e2e_ms - c.ttft_ms)), else_=0),
         "e2e_us": func.coalesce(_whole_us(connection, c.e2e_ms), 0),
     }
-    own = {name: _bounded(value) for name, value in own.items()}
+    own = {name: bounded(value) for name, value in own.items()}
     plain = {
-        column.name: _bounded(func.coalesce(column, 0))
+        column.name: bounded(func.coalesce(column, 0))
         for column in c
         if isinstance(column.type, BigInteger) or column.name.startswith("tool_calls")
     }
@@ -150,7 +150,8 @@ def _whole_us(connection: Connection, ms: ColumnElement[float]) -> ColumnElement
     return case((func.abs(us) < largest, cast(us, BigInteger)), (us.is_not(None), 0))
 
 
-def _bounded(value: ColumnElement[int]) -> ColumnElement[int]:
+def bounded(value: ColumnElement[int]) -> ColumnElement[int]:
+    """What a row adds of it to a sum: no more than fits (``rollup.LARGEST``)."""
     most, least = literal(LARGEST, BigInteger), literal(-LARGEST, BigInteger)
     return case((value > most, most), (value < least, least), else_=cast(value, BigInteger))
 

@@ -6,13 +6,17 @@ from dataclasses import dataclass, fields
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
+from .parts import parts
 from .rebuild import floors
+from .rollup_schema import PLACE
 from .schema import request
-from .slices import Slice, sums
+from .slices import Slice, bounded, sums
 from .window import Window, total
 
 GROUPS = ("model", "workload", "session_id", "key_id", "client", "status", "spec_arm", "id")
 """Columns by which a bill can be split."""
+PRUNED = "(pruned)"
+"""The group of those whose rows are gone."""
 _IN_ROWS = ("session_id", "id")
 
 
@@ -75,6 +79,42 @@ def usage(
     return [Usage("".join(key), **values) for key, values in sorted(found.items())]
 
 
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """Of a window whose rows are partly gone. requests: those that only the rollups know.
+
+    before_ms: rows before this time are gone. unread: stretches at the window's ends that no whole
+    bucket of the rollups covers, so that nothing is known of them.
+    """
+
+    requests: int
+    before_ms: int
+    unread: tuple[Window, ...]
+
+
+def pruned(connection: Connection, window: Window) -> Pruned | None:
+    """What rows can't tell of the window any more; None where all of them are there."""
+    known = floors(connection)
+    before_ms = known.get("request", 0)
+    if before_ms <= window.since_ms:
+        return None
+    (everything,) = sums(connection, Slice(window, {}, known), ("requests",)).values()
+    there = connection.execute(select(func.count()).where(window.rows())).scalar_one()
+    unread = tuple(
+        part.window
+        for part in parts(window, PLACE, known)
+        if part.level is None and part.window.since_ms < before_ms
+    )
+    gone = everything["requests"] - there
+    return Pruned(gone, before_ms, unread) if gone or unread else None
+
+
+def with_rest(whole: Usage, groups: list[Usage]) -> list[Usage]:
+    """The groups, and what of the whole belongs to none of them as one more."""
+    rest = {n: getattr(whole, n) - sum(getattr(g, n) for g in groups) for n in _SUMMED}
+    return [*groups, Usage(PRUNED, **rest)] if rest["requests"] > 0 else groups
+
+
 def untold(connection: Connection, window: Window, backend: str) -> int:
     """Requests with output whose backend told no busy time."""
     c = request.c
@@ -94,7 +134,8 @@ def _of_rows(
 ) -> list[Usage]:
     c = request.c
     query = select(
-        func.count().label("requests"), *(total(c[name]).label(name) for name in _SUMMED[1:])
+        func.count().label("requests"),
+        *(total(bounded(c[name])).label(name) for name in _SUMMED[1:]),
     ).where(window.rows(), c.backend == backend)
     if more is not None:
         query = query.where(more)

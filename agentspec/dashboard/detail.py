@@ -107,6 +107,7 @@ def _tokens(r: RequestRecord) -> Group:
             ("Output", text.exact(r.out_tok)),
             ("Reasoning", text.exact(r.reason_tok) if r.reason_tok else ""),
             ("Set by the grammar", text.exact(r.forced_tok) if r.forced_tok else ""),
+            ("Decoded again", text.exact(r.redecoded_tok) if r.redecoded_tok else ""),
             ("Counted by", r.token_source),
         ],
     )

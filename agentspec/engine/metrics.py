@@ -31,6 +31,11 @@ class EngineMetrics:
         self._requests = self._counter("requests", "Chat requests by how they ended", "status")
         self._drafted = self._counter("drafted_tokens", "Tokens proposed, by source", "source")
         self._accepted = self._counter("accepted_tokens", "Proposals that stood", "source")
+        self._redecoded = Counter(
+            PREFIX + "redecoded_tokens",
+            "Tokens taken back unsent, since no answer under the schema goes on so",
+            registry=self._registry,
+        )
         self._saved = Counter(
             PREFIX + "tool_text_saved_chars",
             "Characters of tools that prompts were spared",
@@ -58,6 +63,7 @@ class EngineMetrics:
         if last.report is None:
             return
         self._queue.observe(last.report.queue_us / 1e6)
+        self._redecoded.inc(last.report.redecoded)
         for source, count in last.report.sources.items():
             self._drafted.labels(source).inc(count.drafted)
             self._accepted.labels(source).inc(count.accepted)

@@ -64,7 +64,7 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     token_source: "engine" (reported by the backend), "estimated", or "none"; then its cost is known
         (0) only where it was never sent on, or turned away by the backend.
     in_tok = fresh + cached; spec_* leave grammar-forced tokens out (they are forced_tok).
-    redecoded_tok: taken back before they were sent, since no right answer goes on so; not in out_tok;
+    redecoded_tok: taken back unsent, since no right answer goes on so; not in out_tok;
         None where the backend does not tell.
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
     cost_*: None: unknown; by what it was computed tell ``cost_formula`` (0: by nothing; the others

@@ -50,6 +50,7 @@ PLAIN = (
     "cost_fresh_nusd",
     "cost_cached_nusd",
     "cost_out_nusd",
+    "redecoded_tok",
 )
 """Columns of ``request`` that are summed as they are, NULL as 0."""
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0006"
+REVISION = "0007"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -119,6 +119,7 @@ request = Table(
     _int("price_version_id", null=True),
     _text("spec_window", null=True),
     _int("tool_calls_repaired", null=True),
+    _big("redecoded_tok", null=True),
     Index(None, "ts_ms"),
     Index(None, "session_id", "ts_ms"),
     Index(None, "key_id", "ts_ms"),

@@ -31,6 +31,7 @@ REPORT = {
     "queue_us": 1500,
     "exact": True,
     "arm": "on",
+    "redecoded": 3,
 }
 
 

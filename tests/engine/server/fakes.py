@@ -77,6 +77,7 @@ def report() -> SpecReport:
         busy_us=BusyTime(prefill=10, decode=20, draft=3, grammar=4),
         queue_us=7,
         exact=True,
+        redecoded=2,
     )
 
 

@@ -330,6 +330,7 @@ async def test_metrics(serve):
         'pages{state="free"} 3.0',
         "steps_total 1.0",
         "ttft_seconds_count 1.0",
+        "redecoded_tokens_total 2.0",
         "queue_seconds_count 1.0",
     ):
         assert f"agentspec_engine_{line}" in lines

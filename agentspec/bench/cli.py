@@ -24,6 +24,7 @@ def add_parser(subparsers: Any) -> None:
     _add_gateway(kinds)
     _add_tools(kinds)
     _add_grammar(kinds)
+    _add_constrain(kinds)
     _add_calls(kinds)
     _add_replay(kinds)
     _add_kill(kinds)
@@ -93,6 +94,17 @@ def _add_grammar(kinds: Any) -> None:
     parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_grammar)
+
+
+def _add_constrain(kinds: Any) -> None:
+    parser = kinds.add_parser("constrain", help="what tools' grammars cost, and what they save")
+    parser.add_argument("--n", type=int, default=100, help="rounds of first tokens (default 100)")
+    parser.add_argument("--calls", type=int, default=10, help="tool calls written (default 10)")
+    parser.add_argument("--max-tokens", type=int, default=192, help="output limit of one call")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--config", metavar="FILE", help="settings of this engine")
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_constrain)
 
 
 def _add_calls(kinds: Any) -> None:
@@ -255,6 +267,14 @@ def run_grammar(args: argparse.Namespace) -> int:
     _finish(document, grammar.COLUMNS, args.json)
     rows = [row for row in document["results"] if row["engine"] == "agentspec"]
     return 1 if any(row["invalid_accepted"] for row in rows) else 0
+
+
+def run_constrain(args: argparse.Namespace) -> int:
+    from . import constrain
+
+    threads = args.threads or len(os.sched_getaffinity(0))
+    document = constrain.run(args.n, args.calls, args.max_tokens, threads, args.config)
+    return _finish(document, constrain.COLUMNS, args.json)
 
 
 def run_calls(args: argparse.Namespace) -> int:

@@ -60,9 +60,9 @@ class Ours:
         teacher: Teacher,
     ):
         self.weights = weights
-        self._engine = engine
-        self._planner = planner
-        self._tokenizer = tokenizer
+        self.engine = engine
+        self.planner = planner
+        self.tokenizer = tokenizer
         self._teacher = teacher
         self._bodies: dict[str, dict[str, Any]] = {}
         self._runs = 0
@@ -95,19 +95,24 @@ class Ours:
         return True
 
     def variants(self, mode: str) -> tuple[str, ...]:
-        return ("plain",) if mode == "plain" else ("+".join(self._planner.sources),)
+        return ("plain",) if mode == "plain" else ("+".join(self.planner.sources),)
 
-    def _plan(self, body: dict[str, Any], max_tokens: int, speculate: bool) -> GenerationRequest:
+    def _plan(
+        self, body: dict[str, Any], max_tokens: int, speculate: bool, free: bool = False
+    ) -> GenerationRequest:
         self._runs += 1
         body = {
             **body,
-            "model": self._planner.model,
+            "model": self.planner.model,
             "temperature": 0,
             "max_tokens": max_tokens,
             "agentspec": {"speculation": "auto" if speculate else "off"},
         }
-        turn = self._planner.plan(decode_request(encode(body)), time.monotonic())
-        return replace(turn.sequences[0], cache_scope=f"bench-{self._runs}", session=None)
+        turn = self.planner.plan(decode_request(encode(body)), time.monotonic())
+        first = turn.sequences[0]
+        constraint = None if free else first.constraint
+        scope = f"bench-{self._runs}"
+        return replace(first, cache_scope=scope, session=None, constraint=constraint)
 
     def _count(self, body: dict[str, Any]) -> int:
         try:
@@ -117,7 +122,7 @@ class Ours:
 
     def case(self, prompt: Prompt, max_tokens: int, context: int = 0) -> Case:
         """The prompt as token ids, for every engine. context: tokens to bring it to, 0: none."""
-        body, most = prompt.body, self._planner.context_tokens - max_tokens
+        body, most = prompt.body, self.planner.context_tokens - max_tokens
         if context or self._count(body) > most:
             seed = sum(prompt.id.encode())
             body = padding.fitted(
@@ -125,12 +130,13 @@ class Ours:
             )
         id = f"{prompt.id}@{context}"
         self._bodies[id] = body
-        script = () if prompt.answer is None else self._script(prompt.answer)
+        script = () if prompt.answer is None else self.script(prompt.answer)
         tokens = tuple(self._plan(body, max_tokens, False).prompt)
         return Case(id, prompt.workload, tokens, max_tokens, context, script[:max_tokens])
 
-    def _script(self, answer: str) -> tuple[int, ...]:
-        return (*self._tokenizer.encode(answer), min(self._tokenizer.eos_ids))
+    def script(self, answer: str) -> tuple[int, ...]:
+        """The tokens of a whole answer, its end included."""
+        return (*self.tokenizer.encode(answer), min(self.tokenizer.eos_ids))
 
     def runs(self, cases: Seq[Case], variant: str, concurrency: int) -> Iterator[Run]:
         """Measure the cases, ``concurrency`` at a time, after an unmeasured short one."""
@@ -146,10 +152,11 @@ class Ours:
         while coming or timings:
             while coming and len(timings) < concurrency:
                 case = coming.pop(0)
-                request = self._plan(self._bodies[case.id], case.max_tokens, speculate)
+                body = self._bodies[case.id]
+                request = self._plan(body, case.max_tokens, speculate, case.free)
                 timings[request.id] = Timing(case, time.perf_counter())
-                self._engine.add(request)
-            outputs = self._engine.step()
+                self.engine.add(request)
+            outputs = self.engine.step()
             now_s = time.perf_counter()
             for output in outputs:
                 timings[output.id].add(output, now_s)
@@ -171,7 +178,7 @@ class Ours:
             tok_s=count / decode_s if count and decode_s > 0 else None,
             prefill_tok_s=len(case.tokens) / (begin_s - timing.start_s),
             accepted_length=1 + accepted / report.steps if report.steps else 1.0,
-            looped=not case.script and looping(self._tokenizer.encode(text)),
+            looped=not case.script and looping(self.tokenizer.encode(text)),
             text=text,
             exact=report.exact,
             started_s=timing.start_s,

@@ -47,7 +47,7 @@ class Case:
     """A prompt as every engine gets it: the same token ids, greedy, the same output limit.
 
     context: prompt tokens that it was brought to; 0: as it is. script: the answer's tokens where
-    they are prescribed, its end included.
+    they are prescribed, its end included. free: the grammar is taken away after planning.
     """
 
     id: str
@@ -56,6 +56,7 @@ class Case:
     max_tokens: int
     context: int = 0
     script: tuple[int, ...] = ()
+    free: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

@@ -127,6 +127,7 @@ def constraints(
     *,
     canonical: bool = True,
     flexible: bool = False,
+    cache_size: int = 256,
 ) -> ConstraintFactory:
     """The grammar compiler for a vocabulary; the switches are for measuring (see the factory)."""
     return ConstraintFactory(
@@ -138,6 +139,7 @@ def constraints(
         backend=settings.constraint_backend,
         canonical=canonical,
         flexible=flexible,
+        cache_size=cache_size,
     )
 
 

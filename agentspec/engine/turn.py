@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence as Seq
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -105,6 +106,16 @@ class Planner:
         self._compiler = compiler
         self._longest_token = max(map(len, tokenizer.token_bytes))
 
+    def compiling(self, compiler: Compiler) -> Planner:
+        """A planner like this one with another compiler; for measuring."""
+        twin = copy(self)
+        twin._compiler = compiler
+        return twin
+
+    def turns(self, request: ChatRequest) -> list[dict[str, str]]:
+        """What the model is shown of a chat request, tools included: role and content."""
+        return build_turns(request, self._format)
+
     def plan(self, request: ChatRequest, arrival_s: float) -> Turn:
         """Check a request, plan its sequences, compile its grammar (so not on an event loop).
 
@@ -175,7 +186,7 @@ class Planner:
             text = request.messages[-1].text()
             prompt = completion_prompt(self._tokenizer, text, asked.suffix)
         else:
-            prompt = self._render(build_turns(request, self._format))
+            prompt = self._render(self.turns(request))
         if len(prompt) > self.context_tokens - 1:
             raise ContextLengthExceeded.of(len(prompt), self.context_tokens)
         return prompt

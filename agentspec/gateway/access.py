@@ -189,7 +189,7 @@ class Access:
 
     async def aclose(self) -> None:
         if self._looking is not None:
-            await asyncio.wait([self._looking])
+            await asyncio.wait([self._looking], timeout=WAIT_S)
         self._source.close()
 
 

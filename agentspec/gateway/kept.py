@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol, TypeVar
 
 from agentspec.settings import Settings
 from agentspec.store.answers import AnswerStore
@@ -21,7 +21,11 @@ from .memory import Memory
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _LIMITED = "Answers are kept for a limited time, and not at all when 'store' is false"
+WAIT_S = 3.0
+"""For how long a request waits for the database."""
 _WHOLE = "send the whole conversation instead."
 
 
@@ -81,30 +85,39 @@ class KeptHere:
 
 
 class KeptInSql:
-    """The database is asked in threads: while it is slow, other requests go on."""
+    """The database is asked in threads: while it is slow, other requests go on. One that doesn't
+    answer within ``wait_s`` can't be reached."""
 
     excuse = f"{_LIMITED}: {_WHOLE}"
 
-    def __init__(self, store: AnswerStore):
+    def __init__(self, store: AnswerStore, wait_s: float = WAIT_S):
         self._store = store
+        self._wait_s = wait_s
 
     async def put(self, scope: str, entries: Mapping[str, bytes]) -> None:
         try:
-            await asyncio.to_thread(self._store.put, scope, entries)
+            await self._asked(self._store.put, scope, entries)
         except Exception as error:
             log.error("an answer could not be kept: %s", error)
 
     async def get(self, scope: str, names: Collection[str]) -> dict[str, bytes]:
         try:
-            return await asyncio.to_thread(self._store.get, scope, names)
+            return await self._asked(self._store.get, scope, names)
         except Exception as error:
             raise _unreadable(error) from error
 
     async def drop(self, scope: str, names: Collection[str]) -> None:
         try:
-            await asyncio.to_thread(self._store.drop, scope, names)
+            await self._asked(self._store.drop, scope, names)
         except Exception as error:
             raise _unreadable(error) from error
+
+    async def _asked(self, what: Callable[..., T], *args: object) -> T:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await asyncio.to_thread(what, *args)
+        except TimeoutError:
+            raise TimeoutError("the database does not answer") from None
 
     def close(self) -> None:
         self._store.close()

@@ -28,7 +28,7 @@ from .clock import Clock
 from .identity import Identity
 from .limits_account import Account
 from .limits_estimate import Estimate, Prices, estimate
-from .limits_pump import Pump
+from .limits_pump import Pump, StoreAway
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,12 @@ class Limits:
                     raise self._refused(account, amount, wanting, parts, now_ms)
             for account, amount in lacking:
                 account.needed += amount
-            await self._pump.fill()
+            try:
+                await self._pump.fill()
+            except StoreAway:
+                for account, amount in lacking:  # nobody waits for it any more
+                    account.needed = max(0, account.needed - amount)
+                raise
         for account, amount in parts:
             account.take(amount)
         self._running[id] = (found, parts)

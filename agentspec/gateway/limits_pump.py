@@ -22,6 +22,8 @@ from .limits_account import Account
 log = logging.getLogger(__name__)
 
 BEAT_S = 1.0
+WAIT_S = 3.0
+"""For how long a request waits for the store. One that hangs is away."""
 
 
 class StoreAway(Overloaded):
@@ -37,10 +39,19 @@ class StoreAway(Overloaded):
 class Pump:
     """Accounts, and what keeps them in step with the store. make: opens the store on first use."""
 
-    def __init__(self, make: Callable[[], Leases], clock: Clock, *, beat_s: float = BEAT_S):
+    def __init__(
+        self,
+        make: Callable[[], Leases],
+        clock: Clock,
+        *,
+        beat_s: float = BEAT_S,
+        wait_s: float = WAIT_S,
+    ):
         self._make = make
         self._clock = clock
         self._beat_s = beat_s
+        self._wait_s = wait_s
+        self._hangs = False
         self._leases: Leases | None = None
         self._away = False
         self._accounts: dict[Place, Account] = {}
@@ -60,8 +71,15 @@ class Pump:
         return found
 
     async def fill(self) -> None:
-        """Exchange for everything that is needed. Raises ``StoreAway``."""
-        await asyncio.shield(self._soon())
+        """Exchange for everything that is needed. Raises ``StoreAway``, within ``wait_s``; at once
+        while an exchange hangs."""
+        task = self._soon()
+        await asyncio.wait([task], timeout=0 if self._hangs else self._wait_s)
+        if not task.done():
+            self._hangs = True
+            self._now_away(TimeoutError("the database does not answer"))
+            raise StoreAway
+        task.result()
 
     def nudge(self) -> None:
         """Exchange soon, without anybody waiting for it."""
@@ -89,6 +107,8 @@ class Pump:
                     account.failed(ask)
                 self._now_away(error)
                 raise StoreAway from error
+            finally:
+                self._hangs = False
             self._now_away(None)
             assert self._leases is not None
             for account, ask in told:
@@ -119,20 +139,23 @@ class Pump:
                 account.beat()
             with contextlib.suppress(StoreAway):
                 await self.fill()
+            if self._lock.locked():
+                continue  # what is being told may still come back
             for place in [p for p, account in self._accounts.items() if account.idle]:
                 del self._accounts[place]
 
     async def aclose(self) -> None:
-        """Tell the last, and give everything back."""
+        """Tell the last, and give everything back, if the store answers."""
         if self._heart is not None:
             self._heart.cancel()
         if self._leases is None:
             return
         for account in self._accounts.values():
             account.spare = 0
-        with contextlib.suppress(StoreAway):
-            await self._round()
-            await asyncio.to_thread(self._leases.leave)
+        with contextlib.suppress(StoreAway, TimeoutError):
+            async with asyncio.timeout(self._wait_s):
+                await (self._next or self._round())  # none may come behind the leaving
+                await asyncio.to_thread(self._leases.leave)
         self._leases.close()
 
 

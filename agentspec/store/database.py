@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from .errors import StoreError
 
 BUSY_TIMEOUT_MS = 5000
+CONNECT_TIMEOUT_S = 5
 
 
 def connect(url: str) -> Engine:
@@ -109,6 +110,9 @@ def _parse(url: str) -> URL:
 
 
 def _postgresql(url: URL) -> Engine:
+    # A server that is stopped takes connections in, and never answers.
+    if "connect_timeout" not in url.query:
+        url = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_S)})
     # What a request holds does not belong into error messages, hence hide_parameters.
     return create_engine(url, pool_pre_ping=True, hide_parameters=True)
 

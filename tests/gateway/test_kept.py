@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from typing import Any
 
 import openai
 import pytest
 
+from agentspec.gateway.kept import KeptInSql
 from agentspec.settings import (
     BackendSettings,
     ModelSettings,
@@ -16,6 +18,9 @@ from agentspec.settings import (
     StoreSettings,
 )
 from agentspec.store import migrate
+from agentspec.store.answers import AnswerStore
+from agentspec.store.database import connect
+from agentspec.wire.errors import InternalError
 from tests.gateway.sse import named_events
 
 
@@ -53,6 +58,33 @@ async def test_in_sql_any_worker_finds_it(start, up, tmp_path):
         assert (await one.http.get(f"/v1/responses/{first['id']}")).status_code == 404
         gone = await ask(one, input=[{"type": "item_reference", "id": call["id"]}])
         assert gone.status_code == 400
+
+
+async def test_a_database_that_hangs_cannot_be_reached(tmp_path):
+    """What can't be kept is let go; what can't be looked up is an error."""
+    answers = threading.Event()
+
+    class Hangs(AnswerStore):
+        def put(self, scope, entries):
+            answers.wait()
+
+        def get(self, scope, names):
+            answers.wait()
+            return {}
+
+        def drop(self, scope, names):
+            answers.wait()
+
+    engine = connect(f"sqlite:///{tmp_path / 'agentspec.db'}")
+    kept = KeptInSql(Hangs(engine, lambda: 0), wait_s=0.05)
+    try:
+        await kept.put("s", {"a": b"1"})
+        for asked in (kept.get("s", ["a"]), kept.drop("s", ["a"])):
+            with pytest.raises(InternalError, match="cannot be reached"):
+                await asked
+    finally:
+        answers.set()
+        kept.close()
 
 
 async def test_in_memory_another_worker_says_why(start, up, tmp_path):

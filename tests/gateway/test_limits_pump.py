@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Sequence
 
 import msgspec
@@ -43,8 +44,11 @@ class Store(Leases):
         self.exchanges = 0
         self.away = False
         self.cannot_hold = ""
+        self.answers = threading.Event()
+        self.answers.set()
 
     def exchange(self, asks: Sequence[Ask]) -> dict[Place, Grant]:
+        self.answers.wait()
         if self.away:
             raise OSError("away")
         self.exchanges += 1
@@ -69,7 +73,7 @@ class Bench:
 
     def __init__(self, **limits: int):
         self.time, self.store = Time(), Store()
-        self.pump = Pump(lambda: self.store, self.time.clock(), beat_s=0.01)
+        self.pump = Pump(lambda: self.store, self.time.clock(), beat_s=0.01, wait_s=0.3)
         prices = Prices({}, Pricer(Settings()))
         self.limits = Limits(self.pump, prices, self.time.clock())
         self.identity = Identity(
@@ -194,6 +198,34 @@ async def test_what_the_store_cannot_hold_shuts_that_limit_alone():
     bench.identity = Identity("o", "o", None, (Limit("key:o", "tpm", 1000),))
     assert await bench.admit("other") == ""
     await bench.limits.aclose()
+
+
+async def test_a_store_that_hangs_is_away_and_forgets_nothing():
+    """Also while beats pass; what was used meanwhile is told when it answers again."""
+    bench = Bench(tpm=1000, concurrency=5)
+    assert await bench.admit("a", 10) == ""
+    bench.store.answers.clear()
+    bench.settle("a", 10)
+    assert await bench.admit("b", 600) == StoreAway.code
+    many = await asyncio.gather(*(bench.admit(f"c{n}", 600) for n in range(20)))
+    assert set(many) == {StoreAway.code}
+    await asyncio.sleep(0.1)
+    bench.store.answers.set()
+    while bench.pump._lock.locked():
+        await asyncio.sleep(0.01)
+    assert await bench.admit("d", 900) == ""
+    bench.settle("d", 7)
+    await bench.limits.aclose()
+    assert bench.used("tpm") == 17 and bench.store.held == {}
+
+
+async def test_a_store_that_hangs_holds_up_no_end():
+    bench = Bench(tpm=1000)
+    assert await bench.admit("a", 10) == ""
+    bench.store.answers.clear()
+    assert await bench.admit("b", 900) == StoreAway.code
+    await bench.limits.aclose()
+    bench.store.answers.set()
 
 
 async def test_a_store_that_is_away_from_the_start():

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -139,6 +141,7 @@ def _refuse_constant(name: str) -> None:
 def _linear(base: Any) -> Any:
     """A validator class whose keywords search with RE2 instead of a backtracking engine."""
     own = {
+        "multipleOf": _multiple_of,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
@@ -147,6 +150,19 @@ def _linear(base: Any) -> Any:
     own = {k: v for k, v in own.items() if k in base.VALIDATORS}
     costly = {k: counted(base.VALIDATORS[k]) for k in _COSTLY if k in base.VALIDATORS}
     return validators.extend(base, {**costly, **own})
+
+
+def _multiple_of(
+    validator: Any, step: float, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
+    """In decimals, as both are written: as floats 4.35 is no multiple of 0.01."""
+    if validator.is_type(instance, "number") and _exact(instance) % _exact(step):
+        yield ValidationError(f"{instance!r} is not a multiple of {step!r}")
+
+
+def _exact(number: float) -> Fraction:
+    """Raises ``OverflowError`` for what is beyond a float's range."""
+    return Fraction(number if isinstance(number, int) else Decimal(repr(number)))
 
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from agentspec.wire.access import digest
 
-from .budgets import KINDS, Limit
+from .budgets import KINDS, MOST, Limit
 from .database import insert_new, upsert
 from .errors import StoreError
 from .keys_schema import api_key, key_epoch, key_limit, project
@@ -106,10 +106,15 @@ class KeyStore:
         self.engine = engine
         self._now_ms = now_ms
 
-    def create(self, new: NewKey) -> tuple[KeyRecord, str]:
-        """(the key, its secret, which cannot be had again)."""
+    def create(
+        self, new: NewKey, limits: Mapping[str, int | None] | None = None
+    ) -> tuple[KeyRecord, str]:
+        """(the key, its secret, which cannot be had again). limits: as of ``set_limits``; either
+        all is made or nothing."""
+        limits = limits or {}
         if not new.name.strip():
             raise KeyRefused("a key needs a name", param="name")
+        _require_amounts(limits)
         _require_scope(new.cache_scope, new.project)
         if new.expires_ms is not None and new.expires_ms <= self._now_ms():
             raise KeyRefused("the key would be expired from the start", param="expires")
@@ -129,8 +134,10 @@ class KeyStore:
             if new.project is not None:
                 _require_project(connection, new.project)
             connection.execute(insert(api_key), row)
+            self._set_limits(connection, key_owner(row["id"]), limits)
             self._bump(connection)
-        return self.get(row["id"]), secret
+            made = key_record(_require_key(connection, row["id"]), limits_of(connection))
+        return made, secret
 
     def rotate(self, id: str, grace_ms: int) -> str:
         """A new secret for a key; the old one is good for ``grace_ms`` more, one before it ends."""
@@ -182,28 +189,33 @@ class KeyStore:
 
     def set_limits(self, owner: str, amounts: Mapping[str, int | None]) -> None:
         """Set limits by kind; None takes one away. owner: as ``key_owner``, ``project_owner``."""
-        for kind, amount in amounts.items():
-            if kind not in KINDS:
-                raise KeyRefused(f"there is no limit '{kind}': {', '.join(KINDS)}", param=kind)
-            if amount is not None and not 0 <= amount < 2**62:
-                raise KeyRefused(f"{kind} must not be negative, or beyond measure", param=kind)
+        _require_amounts(amounts)
         with self.engine.begin() as connection:
-            for kind, amount in amounts.items():
-                if amount is None:
-                    where = (key_limit.c.owner == owner, key_limit.c.kind == kind)
-                    connection.execute(delete(key_limit).where(*where))
-                else:
-                    row = {"owner": owner, "kind": kind, "amount": amount}
-                    connection.execute(upsert(self.engine, key_limit), row)
+            self._set_limits(connection, owner, amounts)
             self._bump(connection)
 
-    def create_project(self, name: str) -> None:
+    def _set_limits(
+        self, connection: Connection, owner: str, amounts: Mapping[str, int | None]
+    ) -> None:
+        for kind, amount in amounts.items():
+            if amount is None:
+                where = (key_limit.c.owner == owner, key_limit.c.kind == kind)
+                connection.execute(delete(key_limit).where(*where))
+            else:
+                row = {"owner": owner, "kind": kind, "amount": amount}
+                connection.execute(upsert(self.engine, key_limit), row)
+
+    def create_project(self, name: str, limits: Mapping[str, int | None] | None = None) -> None:
+        """limits: as of ``set_limits``; either all is made or nothing."""
+        limits = limits or {}
         if not name.strip():
             raise KeyRefused("a project needs a name", param="name")
+        _require_amounts(limits)
         with self.engine.begin() as connection:
             if _has_project(connection, name):
                 raise KeyRefused(f"there is a project '{name}' already", param="project")
             connection.execute(insert(project), {"name": name, "created_ms": self._now_ms()})
+            self._set_limits(connection, project_owner(name), limits)
             self._bump(connection)
 
     def get(self, id: str) -> KeyRecord:
@@ -246,6 +258,14 @@ def key_record(row: Row[Any], limits: Mapping[str, tuple[Limit, ...]]) -> KeyRec
         operator=row.operator,
         limits=limits.get(key_owner(row.id), ()),
     )
+
+
+def _require_amounts(amounts: Mapping[str, int | None]) -> None:
+    for kind, amount in amounts.items():
+        if kind not in KINDS:
+            raise KeyRefused(f"there is no limit '{kind}': {', '.join(KINDS)}", param=kind)
+        if amount is not None and not 0 <= amount <= MOST:
+            raise KeyRefused(f"{kind} must be between 0 and {MOST}", param=kind)
 
 
 def _require_scope(cache_scope: str, project: str | None) -> None:

@@ -117,7 +117,7 @@ def run(name: str, database_url: str, args: argparse.Namespace) -> int:
 
 
 def _create(store: KeyStore, args: argparse.Namespace) -> None:
-    from .keys import NewKey, key_owner
+    from .keys import NewKey
 
     expires_ms = None if args.expires is None else _now_ms() + args.expires
     key, secret = store.create(
@@ -128,9 +128,9 @@ def _create(store: KeyStore, args: argparse.Namespace) -> None:
             cache_scope=args.cache_scope,
             expires_ms=expires_ms,
             operator=args.operator,
-        )
+        ),
+        _amounts(args),
     )
-    store.set_limits(key_owner(key.id), _amounts(args))
     _once(f"key {key.id} ({key.name})", secret)
 
 
@@ -183,10 +183,7 @@ def _show(store: KeyStore, args: argparse.Namespace) -> None:
 
 
 def _project_create(store: KeyStore, args: argparse.Namespace) -> None:
-    from .keys import project_owner
-
-    store.create_project(args.project)
-    store.set_limits(project_owner(args.project), _amounts(args))
+    store.create_project(args.project, _amounts(args))
     _print(f"project {args.project}")
 
 

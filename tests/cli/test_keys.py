@@ -76,6 +76,21 @@ def test_what_cannot_be_done_is_said_in_a_line(keys, words, told):
     assert (status, out) == (2, "") and told in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("what", [("create",), ("project", "create")])
+def test_a_bad_limit_makes_nothing(keys, what):
+    status, out, err = keys(*what, "k", "--rpm", "5", "--tpm", "9" * 30)
+    assert (status, out) == (2, "") and "tpm must be between 0 and" in err
+    assert keys("list", "--json")[1].strip() == "[]"
+    assert keys("project", "list", "--json")[1].strip() == "[]"
+    assert keys(*what, "k", "--rpm", "5", "--tpm", "9")[0] == 0
+    listed = ("list", "--json") if len(what) == 1 else ("project", "list", "--json")
+    (found,) = json.loads(keys(*listed)[1])
+    assert [(limit["kind"], limit["limit"]) for limit in found["limits"]] == [
+        ("rpm", 5),
+        ("tpm", 9),
+    ]
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -17,10 +17,11 @@ from sqlalchemy import Connection, Engine, Row, delete, insert, select, update
 
 from agentspec.wire.access import digest
 
-from .budgets import KINDS, MOST, Limit
+from .budgets import BUDGETS, KINDS, MOST, Limit
 from .database import insert_new, upsert
 from .errors import StoreError
 from .keys_schema import api_key, key_epoch, key_limit, project
+from .leases import catch_up
 
 PREFIX = "as-"
 SECRET_BYTES = 32
@@ -197,6 +198,7 @@ class KeyStore:
     def _set_limits(
         self, connection: Connection, owner: str, amounts: Mapping[str, int | None]
     ) -> None:
+        had = {limit.kind for limit in limits_of(connection).get(owner, ())}
         for kind, amount in amounts.items():
             if amount is None:
                 where = (key_limit.c.owner == owner, key_limit.c.kind == kind)
@@ -204,6 +206,8 @@ class KeyStore:
             else:
                 row = {"owner": owner, "kind": kind, "amount": amount}
                 connection.execute(upsert(self.engine, key_limit), row)
+                if kind in BUDGETS and kind not in had:
+                    catch_up(connection, owner, kind, self._now_ms())
 
     def create_project(self, name: str, limits: Mapping[str, int | None] | None = None) -> None:
         """limits: as of ``set_limits``; either all is made or nothing."""

@@ -11,7 +11,8 @@ from sqlalchemy import Connection, Engine, func, select
 
 from .budgets import BUDGETS, CONCURRENCY, Limit, period
 from .keys import KeyRecord, ProjectRecord, key_record, limits_of, project_owner
-from .keys_schema import api_key, limit_lease, limit_usage, project
+from .keys_schema import api_key, limit_lease, project
+from .leases import spent_by_ledger, used_of
 from .money import NUSD_PER_USD
 
 
@@ -146,19 +147,17 @@ def _uses(connection: Connection, limits: Sequence[Limit], now_ms: int) -> tuple
     found = []
     for limit in limits:
         start_ms = period(limit.kind, now_ms).start_ms
-        used = select(func.sum(limit_usage.c.used)).where(
-            limit_usage.c.owner == limit.owner,
-            limit_usage.c.kind == limit.kind,
-            limit_usage.c.start_ms == start_ms,
-        )
+        place = limit.owner, limit.kind, start_ms
+        used = used_of(connection, place)
+        if used is None and limit.kind in BUDGETS:
+            used = spent_by_ledger(connection, place)  # as the first gateway that asks will see it
         held = select(func.sum(limit_lease.c.amount)).where(
             limit_lease.c.owner == limit.owner,
             limit_lease.c.kind == limit.kind,
             limit_lease.c.start_ms == start_ms,
             limit_lease.c.expires_ms > now_ms,
         )
-        sums = (int(connection.execute(query).scalar() or 0) for query in (used, held))
-        found.append(Use(limit, *sums))
+        found.append(Use(limit, used or 0, int(connection.execute(held).scalar() or 0)))
     return tuple(found)
 
 

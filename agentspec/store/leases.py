@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Row, delete, func, select, tuple_
+from sqlalchemy import Connection, Engine, Row, delete, func, select, tuple_, update
 from sqlalchemy.exc import DataError
 
-from .budgets import BUDGETS, MOST, RPM, TPM, bounded
+from .budgets import BUDGETS, MOST, RPM, TPM, bounded, period
 from .database import insert_new, upsert
 from .keys_schema import api_key, limit_lease, limit_usage
 from .schema import request
@@ -119,11 +119,21 @@ class Leases:
         return grants
 
     def _lock_usage(self, connection: Connection, places: list[Place]) -> dict[Place, int]:
-        """The usage rows, made where there are none, locked in one order by all processes."""
+        """The usage rows, made where there are none, locked in one order by all processes.
+
+        A budget begins with what its period's rows in the ledger cost: these ran before it was set.
+        """
         keys = limit_usage.c.owner, limit_usage.c.kind, limit_usage.c.start_ms
-        rows = [{"owner": o, "kind": k, "start_ms": s, "used": 0} for o, k, s in places]
-        connection.execute(insert_new(self._engine, limit_usage), rows)
         query = select(limit_usage).where(tuple_(*keys).in_(places)).order_by(*keys)
+        known = {_place(row) for row in connection.execute(query)}
+        rows = [
+            {"owner": place[0], "kind": place[1], "start_ms": place[2]}
+            | {"used": spent_by_ledger(connection, place) if place[1] in BUDGETS else 0}
+            for place in places
+            if place not in known
+        ]
+        if rows:
+            connection.execute(insert_new(self._engine, limit_usage), rows)
         found = {_place(row): row.used for row in connection.execute(query.with_for_update())}
         # A minute long past may be pruned by another process at this moment.
         return dict.fromkeys(places, 0) | found
@@ -142,7 +152,7 @@ class Leases:
         for row in ended:
             place = _place(row)
             if row.kind in BUDGETS:
-                used[place] = max(used[place], _spent_by_ledger(connection, place))
+                used[place] = max(used[place], spent_by_ledger(connection, place))
             connection.execute(
                 delete(limit_lease).where(
                     limit_lease.c.owner == row.owner,
@@ -205,7 +215,7 @@ def _place(row: Row[Any]) -> Place:
     return row.owner, row.kind, row.start_ms
 
 
-def _spent_by_ledger(connection: Connection, place: Place) -> int:
+def spent_by_ledger(connection: Connection, place: Place) -> int:
     """Nano-USD of the owner's rows in the ledger since the period began."""
     owner, _, start_ms = place
     kind, _, name = owner.partition(":")
@@ -217,3 +227,22 @@ def _spent_by_ledger(connection: Connection, place: Place) -> int:
     total = func.total(cost) if connection.dialect.name == "sqlite" else func.sum(cost)
     query = select(total).where(whose, request.c.ts_ms >= start_ms)
     return bounded(int(connection.execute(query).scalar() or 0))
+
+
+def used_of(connection: Connection, place: Place) -> int | None:
+    """What is booked as used; None where nobody has asked in that period yet."""
+    keys = limit_usage.c.owner, limit_usage.c.kind, limit_usage.c.start_ms
+    query = select(limit_usage.c.used).where(tuple_(*keys) == tuple_(*place))
+    return connection.execute(query).scalar()
+
+
+def catch_up(connection: Connection, owner: str, kind: str, now_ms: int) -> None:
+    """For a budget that is set again: book what was spent while there was none."""
+    place = owner, kind, period(kind, now_ms).start_ms
+    used = used_of(connection, place)
+    if used is None:
+        return
+    spent = max(used, spent_by_ledger(connection, place))
+    keys = limit_usage.c.owner, limit_usage.c.kind, limit_usage.c.start_ms
+    change = update(limit_usage).where(tuple_(*keys) == tuple_(*place))
+    connection.execute(change.values(used=spent))

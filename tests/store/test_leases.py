@@ -8,9 +8,10 @@ import threading
 import pytest
 from sqlalchemy import Engine, func, select, update
 
-from agentspec.store.budgets import MOST
+from agentspec.store.budgets import MOST, period
 from agentspec.store.database import connect
-from agentspec.store.keys import KeyStore, NewKey
+from agentspec.store.keys import KeyStore, NewKey, key_owner, project_owner
+from agentspec.store.keys_report import overview
 from agentspec.store.keys_schema import limit_lease, limit_usage
 from agentspec.store.leases import KEEP_MS, LEASE_MS, Ask, Leases
 from agentspec.store.record import RequestRecord
@@ -106,15 +107,53 @@ def test_what_the_dead_one_had_spent_is_found_in_the_ledger(url, engine, clock):
         RequestRecord(id="4", ts_ms=EPOCH_MS, key_id=other.id, cost_nusd=20),
         RequestRecord(id="5", ts_ms=EPOCH_MS, key_id="key-else", cost_nusd=1000),
     ]
-    insert(url, rows)
     own, shared = (f"key:{key.id}", "usd_day", EPOCH_MS), ("project:p", "usd_day", EPOCH_MS)
     a, b = Leases(engine, "a", clock), Leases(engine, "b", clock)
     a.exchange([Ask(own, LIMIT, need=900), Ask(shared, LIMIT, need=900)])
+    insert(url, rows)
     a.exchange([Ask(own, LIMIT, spent=300, held=600), Ask(shared, LIMIT, held=900)])
     clock.now_ms += LEASE_MS
     found = b.exchange([Ask(own, LIMIT, need=LIMIT), Ask(shared, LIMIT, need=LIMIT)])
     assert (found[own].granted, found[shared].granted) == (LIMIT - 350, LIMIT - 370)
     assert (used(engine, own), used(engine, shared)) == (350, 370)
+
+
+def test_a_budget_set_later_knows_what_was_spent_in_its_period(url, engine, clock):
+    """Set, taken away and set again; the report says the same before anybody has asked."""
+    keys = KeyStore(engine, clock)
+    keys.create_project("p")
+    key, _ = keys.create(NewKey("k", project="p"))
+    start_ms = period("usd_day", EPOCH_MS).start_ms
+    spent = [(start_ms - 1, 7), (start_ms, 300), (EPOCH_MS, 50)]
+    insert(
+        url,
+        [
+            RequestRecord(id=str(n), ts_ms=at, key_id=key.id, cost_nusd=cost)
+            for n, (at, cost) in enumerate(spent)
+        ],
+    )
+    clock.now_ms = EPOCH_MS + 10
+    own, shared = key_owner(key.id), project_owner("p")
+    day, always = (own, "usd_day", start_ms), (shared, "usd_total", 0)
+    keys.set_limits(own, {"usd_day": LIMIT})
+    keys.set_limits(shared, {"usd_total": LIMIT})
+
+    def told() -> list[int]:
+        found = overview(engine, clock.now_ms)
+        return [use.used for one in (*found.keys, *found.projects) for use in one.uses]
+
+    assert told() == [350, 357]
+    a = Leases(engine, "a", clock)
+    grants = a.exchange([Ask(day, LIMIT, need=LIMIT), Ask(always, LIMIT, need=LIMIT)])
+    assert (grants[day].granted, grants[always].granted) == (LIMIT - 350, LIMIT - 357)
+    assert told() == [350, 357]
+    a.exchange([Ask(day, LIMIT), Ask(always, LIMIT)])
+    keys.set_limits(own, {"usd_day": None})
+    insert(url, [RequestRecord(id="x", ts_ms=EPOCH_MS + 7, key_id=key.id, cost_nusd=1000)])
+    keys.set_limits(own, {"usd_day": 2 * LIMIT})
+    assert a.exchange([Ask(day, 2 * LIMIT, need=LIMIT)])[day].granted == 2 * LIMIT - 1350
+    keys.set_limits(own, {"usd_day": 3 * LIMIT})  # a change counts nothing twice
+    assert told() == [1350, 357]
 
 
 def test_absurd_values_are_bounded_and_hold_up_nobody_else(engine, clock):

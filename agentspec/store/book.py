@@ -28,11 +28,13 @@ class PriceBook:
             versions[-1][2].append(one.price)
 
     def at(self, model: str, ts_ms: int, in_tok: int) -> tuple[int, Price] | None:
-        """(version's id, price) for a request of that time and input; None: unknown."""
-        versions = next((self._versions[n] for n in names(model) if n in self._versions), ())
-        found = bisect_right(versions, ts_ms, key=lambda version: version[0])
-        if found == 0:
-            return None
-        _, version_id, tiers = versions[found - 1]
-        fitting = [tier for tier in tiers if tier.above_tok == 0 or in_tok > tier.above_tok]
-        return (version_id, fitting[-1]) if fitting else None
+        """(version's id, price) for a request of that time and input; None: unknown. The best name
+        that is priced by then counts."""
+        for name in names(model):
+            versions = self._versions.get(name, ())
+            found = bisect_right(versions, ts_ms, key=lambda version: version[0])
+            if found:
+                _, version_id, tiers = versions[found - 1]
+                fitting = [t for t in tiers if t.above_tok == 0 or in_tok > t.above_tok]
+                return (version_id, fitting[-1]) if fitting else None
+        return None

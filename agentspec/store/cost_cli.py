@@ -29,7 +29,7 @@ def add_parser(
     """The command. settings: adds the options of every command; run: who carries it out."""
     parser = commands.add_parser("cost", help="what a stretch of time cost, and for what")
     parser.add_argument("--since", default="24h", help="24h, 7d, or a date; default: 24h")
-    parser.add_argument("--until", help="a date; default: now")
+    parser.add_argument("--until", help="a date, at most now; default: now")
     parser.add_argument(
         "--at",
         action="append",
@@ -65,11 +65,14 @@ def window_of(since: str, until: str | None, now_ms: int) -> Window:
     from .window import Window
 
     try:
-        until_ms = now_ms if until is None else instant(until)
+        # Time to come is not paid for yet.
+        until_ms = now_ms if until is None else min(now_ms, instant(until))
         ago = re.fullmatch(r"(\d{1,6})([mhd])", since)
         since_ms = until_ms - int(ago[1]) * _UNITS_MS[ago[2]] if ago else instant(since)
     except argparse.ArgumentTypeError as error:
         raise PriceError(str(error)) from None
+    if since_ms < 0:
+        raise PriceError(f"--since {since} lies before 1970")
     if since_ms >= until_ms:
-        raise PriceError("--since must be before --until")
+        raise PriceError("--since must be before --until and before now")
     return Window(since_ms, until_ms)

@@ -42,8 +42,8 @@ def lines(report: Report) -> list[str]:
 def _pruned(found: Pruned) -> list[str]:
     told = [
         f"the rows of {found.requests:,} requests before {_time(found.before_ms)} are pruned: "
-        "totals hold them, what only rows can tell (groups by session or request, savings, requests "
-        "without busy time, prices by length) does not"
+        "totals hold them, what only rows can tell (groups by session or request, savings, "
+        "requests without busy time, prices by length) does not"
     ]
     told += [
         f"nothing is known of requests from {_time(one.since_ms)} to {_time(one.until_ms)}"

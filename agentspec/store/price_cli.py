@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .dates import EXPECTED, is_date
+from .money import half_even, nusd
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
@@ -73,6 +76,10 @@ def usd(text: str) -> Decimal:
         value = Decimal("NaN")
     if not value.is_finite() or not 0 <= value <= 10**6:
         raise argparse.ArgumentTypeError(f"'{text}' is no price in USD per million tokens")
+    if value and not half_even(nusd(value)):
+        raise argparse.ArgumentTypeError(
+            f"'{text}' USD per million tokens is too small: prices are kept to $0.000000001"
+        )
     return value
 
 
@@ -82,7 +89,10 @@ def instant(text: str) -> int:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is no date like 2026-07-01") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    ts_ms = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    if not is_date(ts_ms):
+        raise argparse.ArgumentTypeError(f"'{text}' is not {EXPECTED}")
+    return ts_ms
 
 
 def run_list(url: str, args: argparse.Namespace) -> list[str]:
@@ -139,6 +149,8 @@ def run_set(url: str, args: argparse.Namespace) -> list[str]:
 
     fresh, cached, cache_write, out, reason = (nusd_per_m(getattr(args, k)) for k in KINDS)
     price = Price(fresh, cached, cache_write, out, reason)
+    if not args.model.strip() or "\0" in args.model + args.source:
+        raise PriceError("give the model's name, like kimi-k3")
     if price == Price():
         raise PriceError("give at least one price, like --input 3 --cached 0.3 --output 15")
     valid_from_ms = time.time_ns() // 1_000_000 if args.valid_from is None else args.valid_from
@@ -183,6 +195,8 @@ def of_map(found: PriceMap) -> dict[str, list[Price]]:
 
 def date(ts_ms: int) -> str:
     """2026-07-01, with the time where it is not midnight."""
+    if not is_date(ts_ms):  # an earlier agentspec let them in
+        return f"{ts_ms} ms (not {EXPECTED})"
     at = datetime.fromtimestamp(ts_ms / 1000, UTC)
     return f"{at:%Y-%m-%d}" if ts_ms % 86_400_000 == 0 else f"{at:%Y-%m-%d %H:%M:%S}"
 

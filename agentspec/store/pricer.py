@@ -35,7 +35,9 @@ from .rollup import LARGEST
 
 log = logging.getLogger(__name__)
 
-REFRESH_S = 60.0
+LOOK_S = 1.0
+"""How often the price table is asked for its newest version: a price entered now holds for requests
+that end this much later, and the time that reading it takes."""
 _FIRST_READ_S = 5.0
 
 
@@ -57,6 +59,7 @@ class Pricer:
             for wanted in names(model.upstream_name or name)
         }
         self._read_version = -1
+        self._away = False
         self.book = PriceBook()
 
     def __call__(self, record: RequestRecord) -> None:
@@ -120,21 +123,25 @@ class Pricer:
             while not stop.is_set():
                 self.refresh(engine)
                 done.set()
-                stop.wait(REFRESH_S)
+                stop.wait(LOOK_S)
         finally:
             engine.dispose()
 
     def refresh(self, engine: Engine) -> None:
         """Read the book again if a version was entered. Logs what the database cannot do."""
         try:
-            require_current(engine)
+            if self._read_version < 0:
+                require_current(engine)
             with engine.connect() as connection:
                 newest = last_version(connection)
                 if newest != self._read_version:
                     self.book = PriceBook(dated(connection, models=self._wanted))
                     self._read_version = newest
+            self._away = False
         except (SQLAlchemyError, StoreError) as error:
-            log.warning("prices cannot be read: %s", error)
+            if not self._away:
+                log.warning("prices cannot be read, trying again: %s", error)
+            self._away = True
 
 
 def busy_us(record: RequestRecord) -> int:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from sqlalchemy import Connection, func, insert, select
 
 from .cost import Price
+from .dates import EXPECTED, is_date
 from .errors import StoreError
 from .price_schema import price, price_version
 
@@ -59,10 +60,12 @@ def add_version(
     """Enter a version and return its id; None where this source has one of that date already.
 
     prices: by model; several of one model differ in ``above_tok``. Raises ``PriceError`` for a
-    version without any price.
+    version without any price, or of no such date (``dates``).
     """
     if not prices:
         raise PriceError(f"'{source}' gives no price")
+    if not is_date(valid_from_ms):
+        raise PriceError(f"a price holds from {EXPECTED}, not from {valid_from_ms} ms")
     same = (price_version.c.source == source, price_version.c.valid_from_ms == valid_from_ms)
     if connection.execute(select(price_version.c.id).where(*same)).first() is not None:
         return None

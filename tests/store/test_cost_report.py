@@ -359,6 +359,7 @@ def test_the_command(engine: Engine, url: str):
     [
         ("90m", None, (EPOCH_MS - 90 * 60_000, EPOCH_MS)),
         ("7d", "2026-07-08", (published.VALID_FROM_MS, published.VALID_FROM_MS + 7 * 24 * HOUR_MS)),
+        ("1h", "2199-01-01", (EPOCH_MS - HOUR_MS, EPOCH_MS)),  # time to come is not paid for yet
         ("2026-07-01", None, (published.VALID_FROM_MS, EPOCH_MS)),
     ],
 )
@@ -366,7 +367,10 @@ def test_windows(since: str, until: str | None, expected: tuple[int, int]):
     assert cost_cli.window_of(since, until, EPOCH_MS) == Window(*expected)
 
 
-@pytest.mark.parametrize("since, until", [("soon", None), ("2099-01-01", None), ("1h", "then")])
+@pytest.mark.parametrize(
+    "since, until",
+    [("soon", None), ("2099-01-01", None), ("1h", "then"), ("999999d", None), ("1950-01-01", None)],
+)
 def test_windows_without_time(since: str, until: str | None):
     with pytest.raises(PriceError):
         cost_cli.window_of(since, until, EPOCH_MS)

@@ -1,0 +1,12 @@
+"""Which dates can be entered: no clock and no calendar in between has trouble with these."""
+
+from __future__ import annotations
+
+LATEST_MS = 7_258_118_400_000
+"""The start of 2200; the first is the start of 1970, 0."""
+EXPECTED = "a date from 1970 to 2199"
+
+
+def is_date(ts_ms: int) -> bool:
+    """Whether milliseconds UTC are of such a date."""
+    return 0 <= ts_ms < LATEST_MS

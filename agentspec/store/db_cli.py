@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from .dates import EXPECTED, is_date
+
 
 def add_parsers(
     kinds: argparse._SubParsersAction,
@@ -36,9 +38,12 @@ def run(name: str, args: argparse.Namespace, url: str) -> int:
 def _day(text: str) -> int:
     """A day's start, milliseconds UTC."""
     try:
-        return int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1000
+        ts_ms = int(datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1000
     except ValueError:
         raise argparse.ArgumentTypeError(f"not a day like 2026-07-01: {text!r}") from None
+    if not is_date(ts_ms):
+        raise argparse.ArgumentTypeError(f"not {EXPECTED}: {text!r}")
+    return ts_ms
 
 
 def _say(line: str) -> None:
@@ -48,8 +53,11 @@ def _say(line: str) -> None:
 def _prune(args: argparse.Namespace, url: str) -> int:
     from .database import connect
     from .migrate import require_current
-    from .retention import prune, rounded
+    from .retention import PruneError, prune, rounded
+    from .upkeep import now_ms
 
+    if args.before > now_ms():
+        raise PruneError("--before lies in the future: that would delete everything there is")
     what = {"requests": "request", "payloads": "payload", "minutes": "minute"}[args.what]
     engine = connect(url)
     try:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, or_, select
+from sqlalchemy import Connection, and_, delete, or_, select, text
 
 from .cells import add_rows, lock
 from .rollup_schema import DAY_MS, hist, rollup, rollup_floor, rollup_session
@@ -15,11 +15,21 @@ from .schema import request
 log = logging.getLogger(__name__)
 
 CHUNK_ROWS = 20_000
+_ADVISORY_LOCK = 0x61676E77
 
 
 def floors(connection: Connection) -> dict[str, int]:
     """From when on things are complete, by name (see ``rollup_floor``); missing: from the start."""
     return {row.what: row.since_ms for row in connection.execute(select(rollup_floor))}
+
+
+def keep_rows(connection: Connection) -> None:
+    """Until the transaction's end nobody else prunes or rebuilds (on SQLite nobody can anyhow).
+
+    Not the cells' lock: writers hold the table when they wait for that, and pruning wants it too.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
 
 
 def rebuild_if_asked(connection: Connection) -> int:
@@ -34,6 +44,7 @@ def rebuild(connection: Connection, told: Callable[[int], Any] | None = None) ->
     Cells of days whose rows are pruned stay as they are, sessions that ended in them too. Sessions
     that reach beyond that are counted from there on. ``told``: called with the rows read so far.
     """
+    keep_rows(connection)
     lock(connection)
     since_ms = floors(connection).get("request", 0)
     since_ms += -since_ms % DAY_MS

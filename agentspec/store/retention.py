@@ -13,12 +13,21 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, and_, d
 
 from . import partition
 from .bulk import insert
+from .errors import StoreError
+from .rebuild import keep_rows
 from .rollup_schema import CUBE_LEVELS, LEVELS, METRICS, hist, rollup, rollup_floor, rollup_session
 from .schema import request, request_payload, tool_call
 
 BATCH_ROWS = 2000
 KINDS = ("request", "payload", *LEVELS)
 _PARTITIONED = {"request": partition.MONTHLY, "payload": partition.DAILY}
+
+
+class PruneError(StoreError):
+    """A time before which nothing may be deleted by hand."""
+
+    type = "invalid_request_error"
+    code = "invalid_prune"
 
 
 def rounded(engine: Engine, what: str, before_ms: int) -> int:
@@ -37,6 +46,7 @@ def prune_once(engine: Engine, what: str, before_ms: int, rows: int = BATCH_ROWS
     before_ms = rounded(engine, what, before_ms)
     with engine.begin() as connection:
         if what != "payload":
+            keep_rows(connection)  # a rebuild under way is of rows that were there
             _raise_floor(connection, what, before_ms)
         if engine.dialect.name == "postgresql" and what in _PARTITIONED:
             partition.expire(connection, _PARTITIONED[what], before_ms)

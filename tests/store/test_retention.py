@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,17 +13,19 @@ from sqlalchemy import Engine, func, select, text
 
 from agentspec.cli import main
 from agentspec.settings import StoreSettings
-from agentspec.store import migrate, partition, retention
-from agentspec.store.database import connect
-from agentspec.store.rebuild import floors, rebuild
+from agentspec.store import migrate, partition, retention, upkeep
+from agentspec.store.connection import reading
+from agentspec.store.database import connect, connect_reader
+from agentspec.store.rebuild import floors, keep_rows, rebuild
 from agentspec.store.record import RequestRecord
+from agentspec.store.retention import prune_once
 from agentspec.store.rollup_schema import DAY_MS, HOUR_MS, rollup
 from agentspec.store.rows import to_row, write
 from agentspec.store.schema import request
 from agentspec.store.slices import Slice, sums
 from agentspec.store.upkeep import EVERY_MS, Upkeep
 from agentspec.store.window import Window
-from tests.store.ledger import EPOCH_MS, random_record
+from tests.store.ledger import EPOCH_MS, insert, random_record
 
 SPAN_MS = 40 * DAY_MS
 ALL = Window(EPOCH_MS - SPAN_MS, EPOCH_MS)
@@ -144,8 +147,13 @@ def test_export_holds_every_row_once(
 
 
 def test_prune_and_rebuild_by_hand(
-    tmp_path: Path, records: list[RequestRecord], url: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    records: list[RequestRecord],
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(upkeep, "now_ms", lambda: EPOCH_MS)
     config = tmp_path / "agentspec.toml"
     config.write_text(f'[store]\nurl = "{url}"\n')
     day = datetime.fromtimestamp((EPOCH_MS - HOUR_MS) / 1000, UTC).date().isoformat()
@@ -154,3 +162,46 @@ def test_prune_and_rebuild_by_hand(
     assert f"those of {len(records)} rows" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["db", "prune", "minutes", "--before", "yesterday"])
+    with pytest.raises(SystemExit):
+        main(["db", "prune", "minutes", "--before", "0001-01-01"])
+    capsys.readouterr()
+    later = ["db", "prune", "requests", "--before", "2190-01-01", "--config", str(config)]
+    assert main(later) != 0 and "in the future" in capsys.readouterr().err
+    with reading(url) as connection:
+        assert "request" not in floors(connection)
+        assert connection.scalar(select(func.count()).select_from(request)) == len(records)
+
+
+@pytest.mark.postgres
+def test_pruning_waits_for_a_rebuild(new_postgres: Callable[[], str]):
+    """What a rebuild has taken away it has not yet put back: no row of that may go."""
+    url = new_postgres()
+    migrate.upgrade(url)
+    month = 40 * DAY_MS
+    insert(url, [random_record(random.Random(n), n, month) for n in range(200)])
+    rebuilding, pruning, reader = connect(url), connect(url), connect_reader(url)
+    done = threading.Event()
+
+    def prune_now() -> None:
+        while prune_once(pruning, "request", EPOCH_MS):
+            pass
+        done.set()
+
+    with rebuilding.begin() as connection:
+        keep_rows(connection)
+        thread = threading.Thread(target=prune_now)
+        thread.start()
+        waiting = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+        with reader.connect() as looking:
+            while not looking.scalar(waiting):
+                assert not done.is_set()
+                looking.rollback()
+        assert rebuild(connection) == 200
+    thread.join()
+    with pruning.connect() as connection:
+        known = floors(connection)
+        assert known["request"] > 0
+        whole = sums(connection, Slice(Window(0, 2 * EPOCH_MS), {}, known), ("requests",))
+    assert whole == {(): {"requests": 200}}
+    for engine in (rebuilding, pruning, reader):
+        engine.dispose()

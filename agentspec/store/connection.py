@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from sqlalchemy import Connection
 
 from .database import connect, connect_reader
-from .migrate import require_current
+from .migrate import require_current, require_file
 
 
 @contextmanager
 def reading(url: str) -> Iterator[Connection]:
     """One snapshot, read only. Raises ``SchemaMismatch``, and what SQLAlchemy raises."""
+    require_file(url)
     engine = connect_reader(url)
     if engine.dialect.name == "postgresql":
         engine = engine.execution_options(isolation_level="REPEATABLE READ")

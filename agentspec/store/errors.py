@@ -29,3 +29,9 @@ class SchemaMismatch(StoreError):
     """The database's schema is not the one this code was written for; the message says the way."""
 
     code = "schema_mismatch"
+
+
+class Damaged(StoreError):
+    """The schema is right, and what lies in it is not; the message lists what."""
+
+    code = "ledger_damaged"

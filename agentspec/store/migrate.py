@@ -14,7 +14,8 @@ from agentspec.resources import data_dir
 
 from . import energy_schema, keys_schema, price_schema  # noqa: F401 (their tables: see metadata)
 from .database import connect, connect_reader, missing_file
-from .errors import SchemaMismatch
+from .errors import Damaged, SchemaMismatch
+from .health import problems
 from .rebuild import rebuild_if_asked
 from .schema import REVISION, metadata
 
@@ -37,34 +38,46 @@ def downgrade(url: str, revision: str) -> None:
 
 
 def check(url: str) -> str:
-    """The revision, when the database's tables are those of ``schema.py``.
+    """The revision, when the database's tables are those of ``schema.py`` and sound.
 
-    Raises ``SchemaMismatch`` listing what differs. Changes nothing.
+    Raises ``SchemaMismatch`` listing what differs, ``Damaged`` listing what is broken
+    (``health.problems``). Changes nothing.
     """
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
-    missing = missing_file(url)
-    if missing is not None:
-        raise SchemaMismatch(f"there is no ledger at {missing}: run `agentspec db upgrade`")
+    require_file(url)
     engine = connect_reader(url)
+    if engine.dialect.name == "postgresql":
+        engine = engine.execution_options(isolation_level="REPEATABLE READ")
     try:
         require_current(engine)
         with engine.connect() as connection:
             options = {"compare_type": True, "include_name": _is_ours}
             context = MigrationContext.configure(connection, opts=options)
             differences = compare_metadata(context, metadata)
+            found = [] if differences else problems(connection)
     finally:
         engine.dispose()
     if differences:
         listed = "\n".join(f"  {difference}" for difference in differences)
         raise SchemaMismatch(f"the database differs from revision {REVISION}:\n{listed}")
+    if found:
+        listed = "\n".join(f"  {problem}" for problem in found)
+        raise Damaged(f"the ledger is damaged:\n{listed}")
     return REVISION
 
 
 def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
     """PostgreSQL lists a table's partitions beside it."""
     return kind != "table" or name is None or not PARTITION.fullmatch(name)
+
+
+def require_file(url: str) -> None:
+    """Raises ``SchemaMismatch`` where SQLite's file is not there."""
+    missing = missing_file(url)
+    if missing is not None:
+        raise SchemaMismatch(f"there is no ledger at {missing}: run `agentspec db upgrade`")
 
 
 def require_current(engine: Engine) -> None:
@@ -84,10 +97,14 @@ def require_current(engine: Engine) -> None:
 
 
 def current(connection: Connection) -> str | None:
-    """The database's revision; None where no migration ever ran."""
+    """The database's revision; None where no migration ever ran. Raises ``SchemaMismatch`` where
+    several are noted."""
     if not inspect(connection).has_table("alembic_version"):
         return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    found = sorted(connection.execute(text("SELECT version_num FROM alembic_version")).scalars())
+    if len(found) > 1:
+        raise SchemaMismatch(f"the database is at several revisions at once: {', '.join(found)}")
+    return found[0] if found else None
 
 
 def _newer(found: str) -> SchemaMismatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -18,11 +19,14 @@ from sqlalchemy.exc import OperationalError
 from agentspec.bench.store_migrations import walk
 from agentspec.resources import data_dir
 from agentspec.store import migrate
+from agentspec.store.connection import reading
 from agentspec.store.database import connect, connect_reader
-from agentspec.store.errors import SchemaMismatch, StoreError
+from agentspec.store.errors import Damaged, SchemaMismatch, StoreError
+from agentspec.store.rebuild import rebuild
 from agentspec.store.record import RequestRecord
+from agentspec.store.retention import prune
 from agentspec.store.schema import REVISION, request
-from tests.store.ledger import EPOCH_MS, insert
+from tests.store.ledger import EPOCH_MS, insert, random_record
 
 
 def tables(url: str) -> set[str]:
@@ -186,3 +190,57 @@ def test_a_url_of_something_else_is_refused(url: str):
 
 def test_plain_postgresql_is_psycopg_3():
     assert connect("postgresql://localhost/x").driver == "psycopg"
+
+
+def test_check_tells_damage(url: str):
+    """Rollups that are not those of the rows, a revision too many; and pruned days are none."""
+    rows = [random_record(random.Random(n), n, 3 * 86_400_000) for n in range(50)]
+    insert(url, rows)
+    assert migrate.check(url) == REVISION
+    engine = connect(url)
+    prune(engine, "request", EPOCH_MS - 2 * 86_400_000)
+    assert migrate.check(url) == REVISION
+    with engine.begin() as connection:
+        connection.execute(text("INSERT INTO alembic_version VALUES ('0000')"))
+    with pytest.raises(SchemaMismatch, match=f"several revisions at once: 0000, {REVISION}"):
+        migrate.check(url)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM alembic_version WHERE version_num = '0000'"))
+        gone = max(rows, key=lambda row: row.ts_ms).id
+        connection.execute(text("DELETE FROM request WHERE id = :id"), {"id": gone})
+    with pytest.raises(Damaged, match="in the rollups by day .cube 1.*rebuild-rollups"):
+        migrate.check(url)
+    with engine.begin() as connection:
+        rebuild(connection)
+    assert migrate.check(url) == REVISION
+    engine.dispose()
+
+
+def test_check_reads_sqlites_file(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'agentspec.db'}"
+    migrate.upgrade(url)
+    insert(url, [random_record(random.Random(n), n) for n in range(300)])
+    engine = connect(url)
+    with engine.begin() as connection:
+        root = connection.scalar(
+            text("SELECT rootpage FROM sqlite_master WHERE name = 'ix_request_ts_ms'")
+        ) or connection.scalar(text("SELECT rootpage FROM sqlite_master WHERE name = 'request'"))
+        size = connection.scalar(text("PRAGMA page_size"))
+    with engine.connect() as connection:
+        connection.exec_driver_sql("COMMIT")
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.exec_driver_sql("BEGIN")
+    engine.dispose()
+    with open(tmp_path / "agentspec.db", "r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(Damaged):
+        migrate.check(url)
+
+
+def test_a_missing_ledger_is_said_clearly(tmp_path: Path):
+    with (
+        pytest.raises(SchemaMismatch, match="there is no ledger at .*agentspec db upgrade"),
+        reading(f"sqlite:///{tmp_path / 'none.db'}"),
+    ):
+        pass

@@ -24,16 +24,31 @@ _WHOLE = re.compile(
     r"|\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"
     r"|\bgh[opsur]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
+    r"|\bas-[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"
+    r"|\bhf_[A-Za-z0-9]{20,}"
+    r"|\bgl(?:pat|dt|rt|cbt|ptt|ft|soat)-[A-Za-z0-9_.-]{16,}"
     r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}"
     r"|\bAIza[A-Za-z0-9_-]{30,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]+",
     re.DOTALL,
 )
+_NAME = (
+    r"(?:api[_-]?key|passwd|password|passphrase|secret|token|credentials?|authorization"
+    r"|(?:secret|access|private)[_-]?(?:access[_-]?)?key)"
+    r"""\\?["']?[ ]{0,4}[:=][ ]{0,4}"""
+)
 _NAMED = re.compile(
-    r"""((?:api[_-]?key|passwd|password|secret|access[_-]?token|auth[_-]?token|authorization)"""
-    r"""\\?["']?[ ]{0,4}[:=][ ]{0,4}\\?["']?(?:Bearer |Basic )?)([^\s"'\\,;&}]{6,})""",
+    rf"""({_NAME}(?:\\?["'](?:Bearer |Basic )?(?=[^"'\\\n]{{6}})|(?:Bearer |Basic )?))"""
+    r"""(?!\[redacted\])(?:(?:(?<=["'])|(?<=["']Bearer )|(?<=["']Basic ))[^"'\\\n]+"""
+    r"""|[^\s"'\\,;&}]{6,})""",
     re.IGNORECASE,
 )
+_PHRASE = re.compile(
+    r"""((?:passwd|password|passphrase)[ ]{0,4}:[ ]{1,4})(?!\[redacted\])([^\n"'\\]{6,200})""",
+    re.IGNORECASE,
+)
+"""A password of several words, to the end of its line."""
+_IN_URL = re.compile(r"""(://[^\s:/@"']{0,100}:)([^\s/@"'\\]{1,200})@""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +63,10 @@ class Payload:
 def redact(text: str) -> tuple[str, int]:
     """The text with what looks like secrets blanked out, and how many there were."""
     text, whole = _WHOLE.subn(BLANK, text)
+    text, within = _IN_URL.subn(rf"\g<1>{BLANK}@", text)
+    text, phrases = _PHRASE.subn(rf"\g<1>{BLANK}", text)
     text, named = _NAMED.subn(rf"\g<1>{BLANK}", text)
-    return text, whole + named
+    return text, whole + within + phrases + named
 
 
 def packed(record: PayloadRecord) -> dict[str, Any]:

@@ -68,6 +68,9 @@ SECRETS = [
     "ghp_abcdefghijklmnopqrst1234",
     "AKIAABCDEFGHIJKLMNOP",
     "xoxb-1234567890-abcdef",
+    "hf_abcdefghijklmnopqrstuvwxyzABCDEFGH",
+    "glpat-abcdefghij_1234567890",
+    "as-" + "aB3_-xyz" * 5 + "end",
     "eyJhbGciOiJIUzI1.eyJzdWIiOiIxMjM0.c2lnbmF0dXJl",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nxyz\n-----END RSA PRIVATE KEY-----",
 ]
@@ -88,7 +91,36 @@ def test_what_is_named_a_secret_goes(text: str):
 
 
 @pytest.mark.parametrize(
-    "text", ["task-list for the desk-lamp", 'password: ""', "the secret is out"]
+    ("text", "blanked"),
+    [
+        (
+            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY x",
+            "AWS_SECRET_ACCESS_KEY=[redacted] x",
+        ),
+        ("GITHUB_TOKEN=0123456789abcdef x", "GITHUB_TOKEN=[redacted] x"),
+        ("GITHUB_TOKEN=ghp_abcdefghijklmnopqrst1234", "GITHUB_TOKEN=[redacted]"),
+        ("postgres://me:p%40ss!@db:5432/x", "postgres://me:[redacted]@db:5432/x"),
+        ("redis://:pw@h", "redis://:[redacted]@h"),
+        ("PASSWORD: correct horse battery\nnext", "PASSWORD: [redacted]\nnext"),
+        ('password = "correct horse battery"; x', 'password = "[redacted]"; x'),
+        ('{"Authorization": "Bearer abc def"}', '{"Authorization": "Bearer [redacted]"}'),
+        ('\\"password\\": \\"a b c d e f\\" x', '\\"password\\": \\"[redacted]\\" x'),
+    ],
+)
+def test_secrets_in_the_places_where_they_usually_lie(text: str, blanked: str):
+    assert redact(text) == (blanked, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://host:8080/a@b",
+        '"max_tokens": 100000',
+        "as-is, as-you-like-it",
+        "task-list for the desk-lamp",
+        'password: ""',
+        "the secret is out",
+    ],
 )
 def test_plain_text_stays(text: str):
     assert redact(text) == (text, 0)
@@ -96,5 +128,11 @@ def test_plain_text_stays(text: str):
 
 def test_hostile_shapes_do_not_hold_up_redaction():
     """A pattern that backtracked would not come back from these."""
-    for shape in ("sk-" * 300_000, "api_key" * 200_000, "eyJ" * 300_000):
+    for shape in (
+        "sk-" * 300_000,
+        "://a:" * 200_000,
+        "password:\n" * 100_000,
+        "api_key" * 200_000,
+        "eyJ" * 300_000,
+    ):
         assert redact(shape + " end")[0].endswith(" end")

@@ -45,7 +45,8 @@ class Wanting:
 class Limits:
     """Reservations of this process's requests, by the request's id.
 
-    metered: backends that may cost money, and whose rows have a cost only where a price is known.
+    metered: backends whose rows have a cost only where a price is known: all but our engine. A
+    pool's price is by the hour, and other servers don't tell what of it a request took.
     """
 
     def __init__(
@@ -132,9 +133,7 @@ def limits_for(settings: Settings, pricer: Pricer, clock: Clock) -> Limits:
     def make() -> Leases:
         return Leases(connect(settings.database_url), clock.entropy(12).hex(), clock.now_ms)
 
-    metered = frozenset(
-        name for name, b in settings.backends.items() if b.kind != "engine" and b.pool is None
-    )
+    metered = frozenset(name for name, b in settings.backends.items() if b.kind != "engine")
     return Limits(Pump(make, clock), Prices(settings.models, pricer), clock, metered)
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from agentspec.gateway.clock import Clock
 from agentspec.gateway.identity import Identity
-from agentspec.gateway.limits import Limits, Wanting
+from agentspec.gateway.limits import Limits, Wanting, limits_for
 from agentspec.gateway.limits_account import Account
 from agentspec.gateway.limits_estimate import TOKENS_PER_IMAGE, Prices, estimate
 from agentspec.gateway.limits_pump import Pump, StoreAway
 from agentspec.gateway.limits_told import duration
-from agentspec.settings import ModelSettings, Settings
+from agentspec.settings import BackendSettings, ModelSettings, PoolSettings, Settings
 from agentspec.store.budgets import ALWAYS, MOST, Limit
 from agentspec.store.cost import Price
 from agentspec.store.leases import LEASE_MS, Ask, Grant, Leases, Place, _grant
@@ -255,6 +255,36 @@ async def test_what_has_no_price_before_it_runs_is_held_by_its_budget_all_the_sa
     bench = Bench(usd_total=0)
     assert await bench.admit("a") == "insufficient_quota"
     await bench.limits.aclose()
+
+
+@pytest.mark.parametrize("pool", [None, PoolSettings(gpus=1, gpu_usd_per_h=2.0)])
+async def test_only_our_engine_is_held_by_a_budget_without_a_price(tmp_path, pool):
+    """Other servers tell no busy time, so a pool's price says nothing of a request's."""
+    settings = Settings(
+        data_dir=str(tmp_path),
+        backends={
+            "other": BackendSettings(kind="openai", url="http://127.0.0.1:9", pool=pool),
+            "ours": BackendSettings(kind="engine", url="http://127.0.0.1:9", pool=pool),
+        },
+        models={
+            "m": ModelSettings(backends=["other"]),
+            "both": ModelSettings(backends=["ours", "other"]),
+            "e": ModelSettings(backends=["ours"]),
+        },
+    )
+    limits = limits_for(settings, Pricer(settings), Time().clock())
+    budget = Identity("k", "k", None, (Limit("key:k", "usd_day", 10**9),))
+
+    async def told(model: str) -> str | None:
+        request = ChatRequest(model, [Message("user", "")], max_tokens=1)
+        wanting = Wanting("chat", request, {}, settings.models[model])
+        with pytest.raises(AgentspecError) as refused:
+            await limits.admit("a", budget, wanting)
+        return refused.value.code
+
+    found = [await told(model) for model in ("m", "both", "e")]
+    assert found == ["price_unknown", "price_unknown", StoreAway.code]  # there is no database
+    await limits.aclose()
 
 
 def test_settling_more_than_was_reserved_is_owed():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -73,7 +73,8 @@ class Reader:
         where: dimension -> value, of one cube (``rollup_schema.CUBES``).
         """
         with self._snapshot() as connection:
-            slice = Slice(window, where or {}, floors(connection))
+            kept = {name: _as_kept(value) for name, value in (where or {}).items()}
+            slice = Slice(window, kept, floors(connection))
             sums = totals(connection, slice)
             rows = sums.requests <= slices.ROWS_READ
             return Overview(
@@ -94,13 +95,16 @@ class Reader:
         before: tuple[int, str] | None = None,
     ) -> list[RequestRecord]:
         """See ``requests.recent``."""
+        filters = Filters(*map(_as_kept, astuple(filters)))
+        if before is not None:
+            before = before[0], _as_kept(before[1])
         with self._snapshot() as connection:
             return requests.recent(connection, window, limit, filters=filters, before=before)
 
     def request(self, id: str) -> RequestRecord | None:
         """See ``requests.one``."""
         with self._snapshot() as connection:
-            return requests.one(connection, id)
+            return requests.one(connection, _as_kept(id))
 
     def keys(self, now_ms: int) -> KeysOverview:
         """See ``keys_report.keys_and_projects``."""
@@ -126,3 +130,8 @@ class Reader:
         except SQLAlchemyError as error:
             reason = getattr(error, "orig", None) or error
             raise LedgerUnavailable(f"the ledger's database does not answer: {reason}") from error
+
+
+def _as_kept(text: str) -> str:
+    """As the writer keeps it (``rows.to_row``): PostgreSQL refuses a NUL, and has none."""
+    return text.replace("\0", "\ufffd")

@@ -197,3 +197,13 @@ def test_a_database_that_is_not_there_or_not_ours(tmp_path: Path):
     migrate.upgrade(f"sqlite:///{tmp_path}/none.db")
     assert reader.request("a") is None  # no restart needed
     reader.close()
+
+
+def test_a_nul_in_a_question_finds_nothing(reader: Reader):
+    """PostgreSQL has no place for one, not even to compare with."""
+    window = Window(0, 2 * EPOCH_MS)
+    for name in ("session_id", "model", "backend", "status"):
+        assert reader.recent(window, 5, Filters(**{name: "s\0"})) == []
+    assert reader.recent(window, 5, Filters(), (1, "\0")) == []
+    assert reader.request("a\0b") is None
+    assert reader.overview(window, HOUR_MS, where={"model": "gpt\0"}).totals.requests == 0

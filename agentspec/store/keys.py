@@ -86,6 +86,11 @@ class NewKey:
     operator: bool = False
 
 
+def printable(name: str) -> str:
+    """A name for a line of text, with what would not be seen in it escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
 def key_owner(key_id: str) -> str:
     return f"key:{key_id}"
 
@@ -113,8 +118,8 @@ class KeyStore:
         """(the key, its secret, which cannot be had again). limits: as of ``set_limits``; either
         all is made or nothing."""
         limits = limits or {}
-        if not new.name.strip():
-            raise KeyRefused("a key needs a name", param="name")
+        _require_name("key", new.name)
+        _require_models(new.models or ())
         _require_amounts(limits)
         _require_scope(new.cache_scope, new.project)
         if new.expires_ms is not None and new.expires_ms <= self._now_ms():
@@ -174,6 +179,7 @@ class KeyStore:
     ) -> KeyRecord:
         """Change what is given; no models at all means every one."""
         values: dict[str, Any] = {}
+        _require_models(models or ())
         if models is not None:
             values["models"] = json.dumps(list(models)) if models else None
         if operator is not None:
@@ -212,8 +218,7 @@ class KeyStore:
     def create_project(self, name: str, limits: Mapping[str, int | None] | None = None) -> None:
         """limits: as of ``set_limits``; either all is made or nothing."""
         limits = limits or {}
-        if not name.strip():
-            raise KeyRefused("a project needs a name", param="name")
+        _require_name("project", name)
         _require_amounts(limits)
         with self.engine.begin() as connection:
             if _has_project(connection, name):
@@ -264,6 +269,24 @@ def key_record(row: Row[Any], limits: Mapping[str, tuple[Limit, ...]]) -> KeyRec
     )
 
 
+def _require_name(what: str, name: str) -> None:
+    """Lists show it in a line of its own, which it must not end or overwrite."""
+    if not name.strip():
+        raise KeyRefused(f"a {what} needs a name", param="name")
+    if not name.isprintable():
+        raise KeyRefused(
+            f"the name of a {what} holds a character that prints nothing: {name!a}", param="name"
+        )
+
+
+def _require_models(names: Sequence[str]) -> None:
+    for name in names:
+        if not name.isprintable():
+            raise KeyRefused(
+                f"a model's name holds a character that prints nothing: {name!a}", param="models"
+            )
+
+
 def _require_amounts(amounts: Mapping[str, int | None]) -> None:
     for kind, amount in amounts.items():
         if kind not in KINDS:
@@ -289,8 +312,10 @@ def _require_key(connection: Connection, id: str) -> Row[Any]:
     if len(named) == 1:
         return named[0]
     if named:
-        raise KeyRefused(f"{len(named)} keys are named '{id}': give the id of one", param="key")
-    raise KeyRefused(f"there is no key '{id}'", param="key")
+        raise KeyRefused(
+            f"{len(named)} keys are named '{printable(id)}': give the id of one", param="key"
+        )
+    raise KeyRefused(f"there is no key '{printable(id)}'", param="key")
 
 
 def _has_project(connection: Connection, name: str) -> bool:
@@ -301,6 +326,7 @@ def _has_project(connection: Connection, name: str) -> bool:
 def _require_project(connection: Connection, name: str) -> None:
     if not _has_project(connection, name):
         raise KeyRefused(
-            f"there is no project '{name}': make it with `agentspec keys project create`",
+            f"there is no project '{printable(name)}': "
+            "make it with `agentspec keys project create`",
             param="project",
         )

@@ -117,7 +117,7 @@ def run(name: str, database_url: str, args: argparse.Namespace) -> int:
 
 
 def _create(store: KeyStore, args: argparse.Namespace) -> None:
-    from .keys import NewKey
+    from .keys import NewKey, printable
 
     expires_ms = None if args.expires is None else _now_ms() + args.expires
     key, secret = store.create(
@@ -131,17 +131,21 @@ def _create(store: KeyStore, args: argparse.Namespace) -> None:
         ),
         _amounts(args),
     )
-    _once(f"key {key.id} ({key.name})", secret)
+    _once(f"key {key.id} ({printable(key.name)})", secret)
 
 
 def _rotate(store: KeyStore, args: argparse.Namespace) -> None:
+    from .keys import printable
+
     key = store.get(args.key)
-    _once(f"new secret of key {key.id} ({key.name})", store.rotate(key.id, args.grace))
+    _once(f"new secret of key {key.id} ({printable(key.name)})", store.rotate(key.id, args.grace))
 
 
 def _revoke(store: KeyStore, args: argparse.Namespace) -> None:
+    from .keys import printable
+
     key = store.revoke(args.key)
-    _print(f"key {key.id} ({key.name}) is revoked")
+    _print(f"key {key.id} ({printable(key.name)}) is revoked")
 
 
 def _limit(store: KeyStore, args: argparse.Namespace) -> None:

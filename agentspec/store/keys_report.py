@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, func, select
 
 from .budgets import BUDGETS, CONCURRENCY, Limit, period
-from .keys import KeyRecord, ProjectRecord, key_record, limits_of, project_owner
+from .keys import KeyRecord, ProjectRecord, key_record, limits_of, printable, project_owner
 from .keys_schema import api_key, limit_lease, project
 from .leases import spent_by_ledger, used_of
 from .money import NUSD_PER_USD
@@ -82,16 +82,16 @@ class KeyUse:
         key = self.record
         limits = ", ".join(use.text() for use in self.uses) or "no limits"
         project = f"  project {key.project}" if key.project else ""
-        return f"{key.id}  {self.state:8}  {key.name}{project}  {limits}"
+        return f"{key.id}  {self.state:8}  {printable(f'{key.name}{project}')}  {limits}"
 
     def text(self) -> str:
         key = self.record
         lines = [
-            f"{key.id}  {key.name}",
+            f"{key.id}  {printable(key.name)}",
             f"  state        {self.state}",
-            f"  project      {key.project or '-'}",
-            f"  models       {'all' if key.models is None else ', '.join(key.models)}",
-            f"  cache scope  {key.scope}",
+            f"  project      {printable(key.project or '-')}",
+            f"  models       {'all' if key.models is None else printable(', '.join(key.models))}",
+            f"  cache scope  {printable(key.scope)}",
             f"  dashboard    {'yes' if key.operator else 'no'}",
             f"  created      {_day(key.created_ms)}",
             f"  expires      {_day(key.expires_ms)}",
@@ -111,7 +111,8 @@ class ProjectUse:
 
     def text(self) -> str:
         limits = ", ".join(use.text() for use in self.uses) or "no limits"
-        return f"{self.record.name}  {self.keys} key{'' if self.keys == 1 else 's'}  {limits}"
+        keys = f"{self.keys} key{'' if self.keys == 1 else 's'}"
+        return f"{printable(self.record.name)}  {keys}  {limits}"
 
 
 @dataclass(frozen=True, slots=True)

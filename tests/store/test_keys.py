@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 import pytest
-from sqlalchemy import Engine, MetaData, select
+from sqlalchemy import Engine, MetaData, select, update
 
 from agentspec.store.budgets import Limit
 from agentspec.store.database import connect
 from agentspec.store.keys import KeyRefused, KeyStore, NewKey, key_owner, project_owner
+from agentspec.store.keys_report import overview
+from agentspec.store.keys_schema import api_key
 from agentspec.store.keys_snapshot import NOTHING, Snapshot, SqlKeys
 from tests.store.ledger import EPOCH_MS
 
@@ -51,6 +53,35 @@ def everything(engine: Engine) -> str:
             for table in metadata.sorted_tables
             for row in connection.execute(select(table))
         )
+
+
+FORGED = "a\nkey-000000000000  active    b"
+
+
+@pytest.mark.parametrize("name", [FORGED, "a\x1b[2J", "a\0", "a\u2028b", "a\u202eb", "\t", "\x7f"])
+def test_names_that_could_forge_a_line_are_refused(keys, name):
+    made, _ = keys.create(NewKey("k"))
+    asked = [
+        lambda: keys.create(NewKey(name)),
+        lambda: keys.create(NewKey("m", models=[name])),
+        lambda: keys.create_project(name),
+        lambda: keys.change(made.id, models=[name]),
+        lambda: keys.get(name.strip("\0")),
+    ]
+    for one in asked:
+        with pytest.raises(KeyRefused) as refused:
+            one()
+        assert str(refused.value).isprintable()
+    keys.create(NewKey("Jürgens Läptop – 電腦"))
+
+
+def test_names_from_before_are_shown_in_their_line(engine, keys):
+    key, _ = keys.create(NewKey("k"))
+    with engine.begin() as connection:
+        connection.execute(update(api_key).values(name=FORGED))
+    (found,) = overview(engine, EPOCH_MS).keys
+    assert found.line().isprintable() and "a\\nkey-" in found.line()
+    assert found.text().splitlines()[0] == f"{key.id}  a\\nkey-000000000000  active    b"
 
 
 def test_a_secret_is_long_shown_once_and_kept_as_its_hash(engine, keys):

@@ -72,8 +72,9 @@ def refusal(account: Account, amount: int, now_ms: int) -> AgentspecError:
 
 def duration(seconds: float) -> str:
     """As OpenAI writes it: 20ms, 1s, 6m0s, 1h2m3s."""
-    if seconds < 1:
-        return f"{max(0, round(seconds * 1000))}ms"
+    ms = max(0, math.ceil(round(seconds * 1000, 6)))  # but not for what a float adds
+    if ms < 1000:
+        return f"{ms}ms"
     minutes, rest = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -263,7 +263,10 @@ def _dollars(text: str) -> int | str:
         value = Decimal("NaN")
     if not value.is_finite() or not 0 <= value <= 10**9:
         raise argparse.ArgumentTypeError(f"'{text}' is neither an amount of dollars nor '{NONE}'")
-    return half_even(nusd(value))
+    exact = nusd(value)
+    if 0 < exact < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is less than the least, 0.000000001 dollars")
+    return half_even(exact)
 
 
 def _span(text: str) -> int:

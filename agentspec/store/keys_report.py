@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import Connection, Engine, func, select
@@ -14,6 +15,8 @@ from .keys import KeyRecord, ProjectRecord, key_record, limits_of, printable, pr
 from .keys_schema import api_key, limit_lease, project
 from .leases import spent_by_ledger, used_of
 from .money import NUSD_PER_USD
+
+_NUSD_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +166,16 @@ def _uses(connection: Connection, limits: Sequence[Limit], now_ms: int) -> tuple
 
 
 def amount_text(kind: str, amount: int) -> str:
-    """An amount in its kind's unit: 60, $12.50."""
-    return f"${amount / NUSD_PER_USD:,.2f}" if kind in BUDGETS else f"{amount:,}"
+    """An amount in its kind's unit: 60, $12.50; less than a dollar with three digits that count,
+    $0.000125."""
+    if kind not in BUDGETS:
+        return f"{amount:,}"
+    digits = 2
+    if 0 < amount < NUSD_PER_USD:
+        digits = max(digits, _NUSD_DIGITS + 3 - len(str(amount)))
+    usd = f"{Decimal(amount) / NUSD_PER_USD:,.{min(digits, _NUSD_DIGITS)}f}"
+    whole, _, part = usd.partition(".")
+    return f"${whole}.{part[:2]}{part[2:].rstrip('0')}"
 
 
 def _day(ts_ms: int | None) -> str:

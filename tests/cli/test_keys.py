@@ -63,6 +63,24 @@ def test_a_key_from_creation_to_its_end(keys):
 
 
 @pytest.mark.parametrize(
+    ("dollars", "shown"),
+    [
+        ("0", "$0.00"),
+        ("1e-9", "$0.000000001"),
+        ("0.00012345", "$0.000123"),
+        ("0.005", "$0.005"),
+        ("0.5", "$0.50"),
+        ("0.9999", "$1.00"),
+        ("12.5", "$12.50"),
+        ("1234567.891", "$1,234,567.89"),
+    ],
+)
+def test_a_small_budget_is_shown_as_what_it_is(keys, dollars, shown):
+    assert keys("create", "k", "--usd-day", dollars)[0] == 0
+    assert keys("list")[1].endswith(f"usd_day $0.00 of {shown}\n")
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (("show", "nobody"), "there is no key 'nobody'"),
@@ -96,6 +114,8 @@ def test_a_bad_limit_makes_nothing(keys, what):
     [
         ("create", "k", "--usd-day", "much"),
         ("create", "k", "--usd-day", "-1"),
+        ("create", "k", "--usd-day", "1e-10"),
+        ("create", "k", "--usd-total", "0.0000000009"),
         ("create", "k", "--rpm", "1.5"),
         ("create", "k", "--expires", "soon"),
         ("create", "k", "--models", ","),

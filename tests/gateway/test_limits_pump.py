@@ -299,7 +299,18 @@ def test_settling_more_than_was_reserved_is_owed():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0ms"), (0.25, "250ms"), (1, "1s"), (59.2, "1m0s"), (360, "6m0s"), (3723, "1h2m3s")],
+    [
+        (0, "0ms"),
+        (0.25, "250ms"),
+        (0.29, "290ms"),
+        (0.9989, "999ms"),
+        (0.9999, "1s"),
+        (1, "1s"),
+        (1.0001, "2s"),
+        (59.2, "1m0s"),
+        (360, "6m0s"),
+        (3723, "1h2m3s"),
+    ],
 )
 def test_durations_as_openai_writes_them(seconds, text):
     assert duration(seconds) == text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import threading
 from decimal import Decimal
 from typing import Any
 
@@ -21,10 +20,8 @@ from agentspec.settings import (
     Settings,
 )
 from agentspec.store import migrate, price_cli, published
-from agentspec.store import pricer as pricer_module
 from agentspec.store.book import PriceBook
 from agentspec.store.cost import BY_BUSY_TIME, BY_SETTINGS, BY_VERSION, Cost, Price, nusd_per_m
-from agentspec.store.counterfactual import chosen
 from agentspec.store.database import connect_reader
 from agentspec.store.price_schema import price
 from agentspec.store.pricer import Pricer, of_record
@@ -269,39 +266,6 @@ def test_the_gateway_reads_the_book_when_it_starts(engine: Engine, url: str):
         assert priced(pricer).cost_nusd == 2_670_000
 
 
-def test_a_price_set_while_the_gateway_runs_holds_at_its_next_look(
-    engine: Engine, url: str, monkeypatch: pytest.MonkeyPatch
-):
-    """No price, then one, then another: each is frozen from the look after it on."""
-    assert pricer_module.LOOK_S <= 1.0
-    monkeypatch.setattr(pricer_module, "LOOK_S", 0.01)
-    looked, real = threading.Semaphore(0), Pricer.refresh
-
-    def refresh(self: Pricer, reader: Engine) -> None:
-        real(self, reader)
-        looked.release()
-
-    def look() -> None:
-        """Wait for one that begins from now on."""
-        while looked.acquire(blocking=False):
-            pass
-        for _ in range(2):
-            assert looked.acquire(timeout=60)
-
-    monkeypatch.setattr(Pricer, "refresh", refresh)
-    used = settings(upstream_name="kimi-k3")
-    used.store.url = url
-    pricer = Pricer(used)
-    with pricer.reading():
-        assert priced(pricer).cost_nusd is None
-        enter(engine, "july", 0, **published.prices())
-        look()
-        assert priced(pricer).cost_nusd == 2_670_000
-        enter(engine, "a", 0, **{"kimi-k3": [Price(0, 0, None, 10**9)]})
-        look()
-        assert priced(pricer).cost_nusd == 50_000  # 50 out at $1 a million
-
-
 # -- litellm's map and the commands
 
 
@@ -383,33 +347,3 @@ def test_dates():
     for odd in ("0001-01-01T00:00:00+14:00", "1969-12-31", "2200-01-01", "9999-12-31"):
         with pytest.raises(argparse.ArgumentTypeError, match="from 1970 to 2199"):
             price_cli.instant(odd)
-
-
-def test_a_version_of_an_impossible_date_is_shown_and_none_is_entered(engine: Engine, url: str):
-    """Such a date got in once, and must not hide the others."""
-    with pytest.raises(PriceError, match="1970"):
-        enter(engine, "odd", -(10**6), a=M)
-    enter(engine, "good", 0, a=M)
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE price_version SET valid_from_ms = -62135647200000"))
-    (line,) = run(price_cli.run_list, url, version=None, json=False)
-    assert "-62135647200000 ms" in line and line.endswith("good")
-    assert "-62135647200000 ms" in run(price_cli.run_show, url, model="a", json=False)[1]
-
-
-@pytest.mark.parametrize("model", ["", "  ", "a\0b"])
-def test_a_price_needs_a_model(url: str, model: str):
-    prices = {k: Decimal(1) for k in ("input", "cached", "cache_write", "output", "reasoning")}
-    with pytest.raises(PriceError, match="name"):
-        run(price_cli.run_set, url, model=model, source="v", valid_from=None, **prices)
-
-
-def test_a_price_of_the_future_does_not_hide_one_of_another_name(engine: Engine):
-    """As ``cost --at`` chooses: the best name that is priced by then."""
-    enter(engine, "old", 0, **{"big": [Price(M)]})
-    enter(engine, "new", 5, **{"v/big": [Price(2 * M)]})
-    found = book(engine)
-    assert found.at("v/big", EPOCH_MS, 1) == (1, Price(M))
-    assert found.at("v/big", EPOCH_MS + 5 * DAY_MS, 1) == (2, Price(2 * M))
-    with engine.connect() as connection:
-        assert [one.version_id for one in chosen(connection, "v/big", EPOCH_MS)] == [1]

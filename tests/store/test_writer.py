@@ -89,7 +89,8 @@ def test_a_row_holds_every_field_of_its_record(tmp_path: Path, engine: Engine):
         "spec_sources": '{"suffix":{"drafted":3,"accepted":2}}',
         "spec_hist": "[1,0,1]",
         "decision": '{"chosen":"engine","reason":"snow \u2603 \\u0000"}',
-        "max_tokens": 2**63 - 1,
+        "max_tokens": 2**48,
+        "cost_nusd": 2**48,
         "n_tools": 2**31 - 1,
         "session_id": "nul \ufffd here",
     }

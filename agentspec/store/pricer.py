@@ -65,10 +65,12 @@ class Pricer:
     def __call__(self, record: RequestRecord) -> None:
         """Fill in the record's cost, and by what it was computed."""
         found = self._cost(record)
-        parts = (found.fresh_nusd, found.cached_nusd, found.out_nusd, found.total_nusd)
-        fresh, cached, out, total = (None if one is None else min(LARGEST, one) for one in parts)
-        record.cost_fresh_nusd, record.cost_cached_nusd = fresh, cached
-        record.cost_out_nusd, record.cost_nusd = out, total
+        parts = (found.fresh_nusd, found.cached_nusd, found.out_nusd)
+        if sum(part or 0 for part in parts) > LARGEST:
+            # Some $280,000 for one request: its counts are absurd. Cut, parts would not add up.
+            found, record.cost_formula, record.price_version_id = UNKNOWN, 0, None
+        record.cost_fresh_nusd, record.cost_cached_nusd = found.fresh_nusd, found.cached_nusd
+        record.cost_out_nusd, record.cost_nusd = found.out_nusd, found.total_nusd
 
     def _cost(self, record: RequestRecord) -> Cost:
         if not record.backend:

@@ -8,12 +8,14 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import Engine, text
 
+from agentspec.settings import PriceSettings
 from agentspec.store import price_cli, published
 from agentspec.store import pricer as pricer_module
-from agentspec.store.cost import Price
+from agentspec.store.cost import BY_SETTINGS, Price
 from agentspec.store.counterfactual import chosen
 from agentspec.store.pricer import Pricer
 from agentspec.store.prices import PriceError
+from agentspec.store.record import RequestRecord
 from tests.store.ledger import EPOCH_MS
 from tests.store.test_prices import DAY_MS, M, book, enter, priced, run, settings
 
@@ -79,3 +81,15 @@ def test_a_price_of_the_future_does_not_hide_one_of_another_name(engine: Engine)
     assert found.at("v/big", EPOCH_MS + 5 * DAY_MS, 1) == (2, Price(2 * M))
     with engine.connect() as connection:
         assert [one.version_id for one in chosen(connection, "v/big", EPOCH_MS)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("out_tok", "cost"), [(2**48 // 15_000, 281_474_976_705_000), (2**48, None)]
+)
+def test_an_absurd_cost_is_unknown(out_tok: int, cost: int | None):
+    """$15 a million: up to 2^48 nano-USD a row holds."""
+    pricer = Pricer(settings(price=PriceSettings(output_usd_per_m=15.0)))
+    record = RequestRecord("r", EPOCH_MS, model="m", backend="paid", out_tok=out_tok)
+    pricer(record)
+    assert (record.cost_out_nusd, record.cost_nusd) == (cost, cost)
+    assert record.cost_formula == (0 if cost is None else BY_SETTINGS)

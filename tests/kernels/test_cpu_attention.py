@@ -1,5 +1,7 @@
 """The CPU library's rotation, pages, attention, norm and SiLU against float64 formulas."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -43,7 +45,7 @@ def attention(q, k, v):
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dim", [32, 64, 96, 128])
-@pytest.mark.parametrize("cached", [0, 15, 256, 1100])
+@pytest.mark.parametrize("cached", [0, 15, 250, 256, 509, 1100])
 @pytest.mark.parametrize("rows", [1, 5, 16, 45])
 def test_attention_over_pages(pools, isa, dim, cached, rows):
     rng = np.random.default_rng(dim + cached + rows)
@@ -73,6 +75,36 @@ def test_attention_over_pages(pools, isa, dim, cached, rows):
     # The bf16 instruction takes queries and weights in bf16 too.
     atol = 8e-3 if isa == "avx512bf16" else 4e-3
     np.testing.assert_allclose(out[:rows], attention(q, k, v), atol=atol)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("cached", [250, 256, 509])
+@pytest.mark.parametrize("rows", [5, 16, 45])
+def test_a_row_has_the_same_bits_alone(pools, isa, cached, rows):
+    """Also where a span reaches into a chunk of keys that its first rows don't see."""
+    dim, size = 64, cached + rows
+    rng = np.random.default_rng(rows)
+    qkv = rng.normal(0, 1, (size, (HEADS + 2 * KV_HEADS) * dim)).astype(np.float32)
+    angles = rng.uniform(0, 6, (POSITIONS, dim // 2))
+    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    found = []
+    for step in (rows, 1):
+        num_pages = size // PAGE + 1
+        program = Program(heads=HEADS, kv_heads=KV_HEADS, dim=dim, layers=1, num_pages=num_pages)
+        out = np.zeros((size, HEADS * dim), np.float32)
+        buffer = np.zeros_like(qkv)
+        program.activations(1, 32)
+        program.rope_write(buffer, cos, sin, layer=0)
+        program.attend(buffer, out, layer=0)
+        pages, none, told = np.arange(num_pages, dtype=np.int32), np.zeros(0, np.int32), []
+        borders = [0, *range(cached, size, step), size]
+        for first, last in itertools.pairwise(borders):
+            buffer[: last - first] = qkv[first:last]
+            ids = np.zeros(last - first, np.int32)
+            program.run(pools[isa], Rows(ids, none, [(0, last - first, first, 0)], pages))
+            told.append(out[: last - first].copy())
+        found.append(np.concatenate(told[1:]))
+    np.testing.assert_array_equal(found[0], found[1])
 
 
 @pytest.mark.parametrize("isa", ISAS)

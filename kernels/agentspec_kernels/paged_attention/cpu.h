@@ -180,6 +180,10 @@ static void attend_chunk(const Cache& c, int head, const int32_t* pages, int beg
                          Ahead ahead) {
   int keys = 0;
   for (int i = 0; i < N; i++) keys = last[i] + 1 - begin > keys ? last[i] + 1 - begin : keys;
+  if (keys == 0) {  // all of them end before this chunk, into which the span's later rows reach
+    for (int i = 0; i < N; i++) out[i]->m = -INFINITY;
+    return;
+  }
   if (keys > kChunk) keys = kChunk;
   int count = (keys + kPage - 1) / kPage;
   pages += begin / kPage;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -117,6 +119,21 @@ def _postgresql(url: URL) -> Engine:
     return create_engine(url, pool_pre_ping=True, hide_parameters=True)
 
 
+def _set(connection: sqlite3.Connection, pragma: str) -> None:
+    """Set a pragma, waiting for other connections. ``busy_timeout`` doesn't do that for the change
+    of a new file's journal mode, which takes a lock that SQLite gives up at once where another
+    connection changes it too."""
+    until_s = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            connection.execute(f"PRAGMA {pragma}")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+        time.sleep(0.005)
+
+
 def _sqlite(url: URL, pragmas: tuple[str, ...], begin: str) -> Engine:
     engine = create_engine(url, hide_parameters=True)
 
@@ -124,7 +141,7 @@ def _sqlite(url: URL, pragmas: tuple[str, ...], begin: str) -> Engine:
     def configure(connection, _record) -> None:
         connection.isolation_level = None  # transactions are ours: see "begin"
         for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", *pragmas):
-            connection.execute(f"PRAGMA {pragma}")
+            _set(connection, pragma)
 
     @event.listens_for(engine, "begin")
     def start(connection) -> None:

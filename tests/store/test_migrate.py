@@ -244,3 +244,26 @@ def test_a_missing_ledger_is_said_clearly(tmp_path: Path):
         reading(f"sqlite:///{tmp_path / 'none.db'}"),
     ):
         pass
+
+
+def test_a_new_file_is_opened_by_many_at_once(tmp_path: Path):
+    """They all want to change its journal mode, which SQLite lets none of them wait for."""
+    for round in range(40):
+        url, errors, start = f"sqlite:///{tmp_path}/{round}.db", [], threading.Barrier(8)
+
+        def write(url=url, errors=errors, start=start) -> None:
+            engine = connect(url)
+            start.wait()
+            try:
+                with engine.begin() as connection:
+                    connection.exec_driver_sql("CREATE TABLE IF NOT EXISTS t (x)")
+            except Exception as error:
+                errors.append(error)
+            engine.dispose()
+
+        threads = [threading.Thread(target=write) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []

@@ -48,6 +48,7 @@ class AnthropicBackend:
     """
 
     kind = "anthropic"
+    native_paths = frozenset({_PATH})
 
     def __init__(self, name: str, settings: BackendSettings):
         self.name = name

@@ -42,15 +42,20 @@ class Unconstrained(Protocol):
     """A backend whose calls may be wrong.
 
     call_retries: how often it is asked again for a wrong one; None: its calls need no check.
+    native_paths: of the requests that it answers in the client's own protocol, byte for byte.
     """
 
     call_retries: int | None
+    native_paths: frozenset[str]
 
 
 def needs_checking(backend: Backend, turn: Turn) -> bool:
-    """Whether the backend's calls in this turn are to be checked."""
-    unconstrained = isinstance(backend, Unconstrained) and backend.call_retries is not None
-    return unconstrained and bool(turn.request.tools) and turn.native is None
+    """Whether the backend's calls in this turn are to be checked: not where this very backend
+    passes them on byte for byte (most surfaces bring a native request, few backends take it)."""
+    if not isinstance(backend, Unconstrained) or backend.call_retries is None:
+        return False
+    passed = turn.native is not None and turn.native.path in backend.native_paths
+    return bool(turn.request.tools) and not passed
 
 
 async def complete(backend: Backend, turn: Turn) -> ChatResponse:

@@ -77,6 +77,7 @@ class LiteLLMBackend:
     """
 
     kind = "litellm"
+    native_paths: frozenset[str] = frozenset()
 
     def __init__(self, name: str, settings: BackendSettings, *, provider: str = ""):
         self.name = name

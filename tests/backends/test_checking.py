@@ -14,7 +14,8 @@ from msgspec import UNSET
 from agentspec.backends import checking
 from agentspec.backends.base import Native, Turn
 from agentspec.backends.foreign import decode, to_chunk, to_response
-from agentspec.settings import BackendSettings
+from agentspec.backends.registry import build
+from agentspec.settings import BackendSettings, Settings
 from agentspec.wire.chat import ChatChunk, ChatResponse, decode_request
 from agentspec.wire.errors import UpstreamFailed
 
@@ -52,6 +53,8 @@ class Scripted:
     """
 
     name, kind = "up", "openai"
+
+    native_paths = frozenset({"/messages"})
 
     def __init__(self, *answers: tuple[str, list[str], str], retries: int | None = 1):
         self.call_retries = retries
@@ -257,3 +260,18 @@ async def test_a_constrained_backend_is_not_checked():
 )
 def test_who_is_checked_by_default(settings: BackendSettings, retries: int | None):
     assert settings.retries_of_calls == retries
+
+
+async def test_another_protocols_request_is_checked_where_the_backend_does_not_take_it():
+    asked = Turn("1", turn().request, turn().body, "u", 9, native=Native("/elsewhere", {}))
+    with pytest.raises(UpstreamFailed):
+        await checking.complete(Scripted(*[("", [WRONG], "tool_calls")] * 3), asked)
+    assert asked.calls.checked
+
+
+@pytest.mark.parametrize("kind", ["openai", "litellm", "anthropic"])
+def test_every_kind_says_what_the_check_asks_for(kind):
+    """One that lacked an attribute would go unchecked."""
+    account = BackendSettings(kind=kind, url="http://127.0.0.1:1", constrained=False)
+    backend = build(Settings(backends={"b": account}))["b"]
+    assert checking.needs_checking(backend, turn())

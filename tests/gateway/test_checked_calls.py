@@ -49,6 +49,25 @@ async def test_a_call_that_stays_wrong_is_an_error_in_the_surfaces_shape(
     assert len(up.seen) == 2
 
 
+@pytest.mark.parametrize("path", ["messages", "responses"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_every_surface_is_checked(start: StartGateway, up: Upstream, path: str, stream: bool):
+    """A Messages request is kept as it came, too, for backends that take it; this one doesn't."""
+    tool = {"name": "weather"}
+    asked: dict[str, Any] = {"model": "torn_call", "stream": stream}
+    if path == "messages":
+        asked |= {"max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+        asked["tools"] = [tool | {"input_schema": {"type": "object"}}]
+    else:
+        asked |= {"input": "hi", "tools": [tool | {"type": "function", "parameters": {}}]}
+    async with start(backend=UNCONSTRAINED) as gateway:
+        answer = await gateway.http.post(f"/v1/{path}", json=asked)
+        row = gateway.journal.row
+    assert answer.status_code == 502 or "error" in answer.text
+    assert (row.status, row.error_code) == ("error", "invalid_tool_call")
+    assert len(up.seen) == 2
+
+
 async def test_unchecked_calls_have_no_count_of_mended_ones(start: StartGateway):
     async with start() as gateway:
         answer = await gateway.http.post("/v1/chat/completions", json=body("agent", False))

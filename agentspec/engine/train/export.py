@@ -1,0 +1,64 @@
+"""A trained draft on disk: ``config.json`` + ``model.safetensors``, and what it has to mean.
+
+Legend: E hidden size, A tapped layers, H heads, J K/V heads, D head size, F feed-forward size,
+V vocabulary, r Markov rank, B block size, x_t token at position t, f_t features of position t.
+
+Common to the five methods (DeepSpec's layout, github.com/deepseek-ai/DeepSpec, modeling/dspark):
+
+* ``config.json`` is the target's config with ``architectures``, ``num_hidden_layers`` (of the
+  draft), ``num_target_layers``, ``block_size``, ``mask_token_id``, ``target_layer_ids`` (outputs of
+  decoder layers counted from 0, ascending), ``markov_rank`` (0: none), ``markov_head_type``
+  (vanilla, gated, rnn), ``enable_confidence_head``, ``confidence_head_with_markov``,
+  ``sample_from_anchor``, ``causal``, ``tie_word_embeddings`` false, and one object ``agentspec``:
+  ``method``, ``target`` {name, weights_id, format, vocab_size, tokenizer_sha256,
+  chat_template_sha256}, ``calibration`` {temperatures, masked_temperatures} (absent before
+  ``draft calibrate``), ``trained_tokens``.
+* Weights are bf16; or, exported with int8, every matrix ``N`` is stored as I8 ``N`` beside F32
+  ``N_scale`` [rows]: weight = code * scale of its row. Vectors and ``confidence_head.*`` stay
+  bf16. ``embed_tokens.weight`` and ``lm_head.weight`` [V, E] are the target's and absent unless
+  asked for.
+* A layer has the target's geometry (rope, heads, eps): ``layers.N.self_attn.{q,k,v,o}_proj.weight``
+  ``layers.N.mlp.{gate,up,down}_proj.weight``, ``layers.N.{input,post_attention}_layernorm.weight``;
+  of a qwen3 target also ``layers.N.self_attn.{q,k}_norm.weight`` [D].
+* *Anchor*: the last committed token, at position t; its own features don't exist yet, those of all
+  positions before t do. Every method proposes x_{t+1}, x_{t+2}, ...
+
+``dspark``, ``dflash``, ``jetspec`` ([Llama|Qwen3]DSparkModel): ``fc.weight`` [E, A*E] (columns by
+ascending layer id), ``hidden_norm.weight``, ``norm.weight`` [E].
+  context: c_i = hidden_norm(fc f_i) for i < t; every layer takes K and V of c_i at position i with
+  its own k_proj, v_proj (k_norm, rope), without input_layernorm; c_i is the same for every layer.
+  block: B rows, [emb(x_t), emb(mask) * (B-1)], at positions t .. t+B-1, through the layers; a row
+  attends to all context rows and to its block: all of it, or with ``causal`` itself and the rows
+  before. h_k = norm(row k). base logits U_k = lm_head h_k.
+  ``sample_from_anchor``: row k proposes x_{t+1+k}, B tokens in all (dspark, jetspec); else row k
+  proposes its own position x_{t+k} and row 0 is unused, B-1 tokens (dflash).
+  ``markov_head.markov_w1.weight`` [V, r], ``markov_head.markov_w2.weight`` [V, r]: with p the token
+  before the proposed one, e = w1[p]: vanilla: logits = U + w2 e; gated: U + w2 (sigmoid(gate_proj
+  [h; e]) * e), ``markov_head.gate_proj.{weight [r, E+r], bias}``; rnn: (g, c, o) = joint_proj
+  [s; e; h], s' = sig(g) s + (1 - sig(g)) tanh(c), U + w2 tanh(o), s before row 0 is 0,
+  ``markov_head.joint_proj.{weight [3r, 2r+E], bias}``.
+  ``confidence_head.proj.{weight [1, E+r or E], bias [1]}``: logit of P(accepted | those before
+  accepted) = proj [h; e] (``confidence_head_with_markov``) or proj h. Calibrated:
+  sigmoid(logit / temperatures[k]); ``masked_temperatures`` where a grammar masks the row.
+
+``eagle3`` ([Llama|Qwen3]Eagle3Model; one layer; B = ``ttt_length`` proposals): ``fc.weight``,
+``norm.weight``, ``layers.0.hidden_norm.weight`` [E]; q, k, v_proj take 2E inputs. Row i pairs
+hidden g_i with token x_{i+1} at rope position i and proposes x_{i+2}; the anchor's row is i = t-1.
+  g_i = fc f_i. n_i = [input_layernorm(emb x_{i+1}) ; hidden_norm(g_i)]; y_i = g_i + attention(n_i);
+  o_i = y_i + mlp(post_attention_layernorm(y_i)); logits = lm_head norm(o_i).
+  Rows i < t-1 give only K and V. Step j = 1.. feeds hidden o of step j-1 (not normed) with the
+  token proposed there, at rope position t-1+j, seeing the rows i <= t-1 of true features and the
+  steps before it. After a verification the steps' K and V are dropped, true features take over.
+
+``mtp`` ([Llama|Qwen3]MtpModel; after DeepSeek-V3, arXiv 2412.19437 section 2.2; one layer):
+``enorm.weight``, ``hnorm.weight``, ``norm.weight`` [E], ``eh_proj.weight`` [E, 2E], ``layers.0.*``
+(a plain decoder layer). ``target_layer_ids`` is [last layer], and f_i is that layer's output
+*through the target's own final norm*. Rows and steps are eagle3's: row i pairs f_i with x_{i+1} at
+rope position i: z_i = eh_proj [enorm(emb x_{i+1}) ; hnorm(f_i)], o_i = layer(z_i), logits = lm_head
+norm(o_i); step j feeds norm(o) of step j-1 in the place of f.
+
+speculators' layout (github.com/vllm-project/speculators; ``draft export --layout speculators``):
+the same tensors; config keys ``speculators_model_type``, ``speculators_config``,
+``transformer_layer_config``, and ``aux_hidden_state_layer_ids`` = layer id + 1. For eagle3, dspark
+and dflash only.
+"""

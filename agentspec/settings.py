@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from .settings_routing import Capability, RoutingSettings
+
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(gt=0)]
 NotNegative = Annotated[int, Meta(ge=0)]
@@ -142,22 +144,28 @@ VENDOR_KINDS = frozenset({"anthropic", "litellm"})
 class BackendSettings(_Section):
     """A place where requests can run.
 
-    kind: "engine" (ours), "openai" (any OpenAI-compatible URL), "anthropic" (Anthropic's API, or
-        another that speaks Messages), "litellm" (any commercial API).
-    pool: what a self-hosted one costs by the hour.
+    kind: "engine" (ours), "sglang", "vllm", "llamacpp", "openai" (any other URL that speaks it),
+        "anthropic" (Anthropic's API, or one that speaks Messages), "litellm" (a commercial API).
+    pool: what a self-hosted one costs by the hour. price: of this backend, before its model's.
+    lacks: what it can't do, beside what its kind can't; context_tokens: its models' window, where
+        that is not the model's. fleet: backends with the same one are equal engines.
     constrained: whether it holds tool calls to their schemas itself; else they are checked here,
         and asked for again up to ``call_retries`` times. None: "engine" and "anthropic" count as
         constrained.
     """
 
-    kind: Literal["engine", "openai", "anthropic", "litellm"]
+    kind: Literal["engine", "sglang", "vllm", "llamacpp", "openai", "anthropic", "litellm"]
     url: str | None = None
     api_key_env: str | None = None
     connect_timeout_s: Seconds = 5.0
     first_byte_timeout_s: Seconds = 600.0
     idle_timeout_s: Seconds = 120.0
     pool: PoolSettings | None = None
+    price: PriceSettings = msgspec.field(default_factory=PriceSettings)
     constrained: bool | None = None
+    lacks: list[Capability] = []
+    context_tokens: Positive | None = None
+    fleet: str | None = None
     call_retries: Annotated[int, Meta(ge=0, le=2)] = 1
 
     @property
@@ -171,12 +179,14 @@ class BackendSettings(_Section):
 class ModelSettings(_Section):
     """A model name that clients may ask for.
 
-    backends: tried in order before the first byte (fallback); upstream_name: its name there.
+    backends: tried in order before the first byte (fallback); upstream_name: its name there;
+        upstream_names: at single backends, where it has another there.
     aliases: further names of the same model (Claude Code lists only names that begin "claude").
     """
 
     backends: list[str]
     upstream_name: str | None = None
+    upstream_names: dict[str, str] = {}
     context_tokens: Positive | None = None
     aliases: list[str] = []
     price: PriceSettings = msgspec.field(default_factory=PriceSettings)
@@ -210,6 +220,7 @@ class Settings(_Section):
     server: ServerSettings = msgspec.field(default_factory=ServerSettings)
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
+    routing: RoutingSettings = msgspec.field(default_factory=RoutingSettings)
     backends: dict[str, BackendSettings] = {}
     models: dict[str, ModelSettings] = {}
 
@@ -257,13 +268,11 @@ def with_defaults(settings: Settings) -> Settings:
     for name, backend in settings.backends.items():
         if backend.kind == "anthropic" and backend.url is None:
             backend.url = "https://api.anthropic.com"
-        if backend.kind == "openai" and not backend.url:
-            raise SettingsError(f"backends.{name}.url is required for kind 'openai'")
+        if backend.kind in ("openai", "sglang", "vllm", "llamacpp") and not backend.url:
+            raise SettingsError(f"backends.{name}.url is required for kind '{backend.kind}'")
         if backend.url is not None and not _is_http(backend.url):
-            raise SettingsError(
-                f"backends.{name}.url must be like http://HOST:PORT or https://HOST/v1, "
-                f"not '{backend.url}'"
-            )
+            like = "http://HOST:PORT or https://HOST/v1"
+            raise SettingsError(f"backends.{name}.url must be like {like}, not '{backend.url}'")
     if not settings.models:
         engines = [name for name, b in settings.backends.items() if b.kind == "engine"]
         if not engines:
@@ -278,9 +287,15 @@ def with_defaults(settings: Settings) -> Settings:
     for name, model in settings.models.items():
         if not model.backends:
             raise SettingsError(f"models.{name}.backends must name at least one backend")
-        for backend in model.backends:
-            if backend not in settings.backends:
-                raise SettingsError(f"models.{name}.backends: no backend named '{backend}'")
+    named = [
+        (f"models.{name}.{field}", backend)
+        for name, model in settings.models.items()
+        for field in ("backends", "upstream_names")
+        for backend in getattr(model, field)
+    ]
+    for where, backend in (*named, *settings.routing.named()):
+        if backend not in settings.backends:
+            raise SettingsError(f"{where}: no backend named '{backend}'")
     return settings
 
 

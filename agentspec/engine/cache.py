@@ -55,6 +55,8 @@ class PagePool:
         assert num_pages > 0 and page_tokens > 0
         self.num_pages = num_pages
         self.page_tokens = page_tokens
+        self.epochs = [0] * num_pages
+        """How often each page was given out; read only."""
         self._references = [0] * num_pages
         self._free = list(range(num_pages - 1, -1, -1))
         self._cached: OrderedDict[int, None] = OrderedDict()
@@ -148,6 +150,7 @@ class PagePool:
             page, _ = self._cached.popitem(last=False)
             del self._page_of[self._key_of.pop(page)]
         self._references[page] = 1
+        self.epochs[page] += 1
         return page
 
     def check_integrity(self, tables: Iterable[PageTable]) -> None:

@@ -46,6 +46,7 @@ class Runner(Protocol):
     """The model: computes passes over a K/V pool that it owns. Pages are numbered from 0.
 
     exact: a token's bits do not depend on batch, chunking, prefix hits or drafts.
+    One that can serve drafters with taps also has ``set_taps`` (``taps.Tappable``).
     """
 
     vocab_size: int
@@ -86,7 +87,9 @@ class Engine:
         self._meter = Meter(clock)
         self._pool = PagePool(runner.num_pages, runner.page_tokens)
         self._scheduler = Scheduler(self._pool, settings, clock)
-        self._drafting = Drafting(drafters, curve, self._meter, runner.vocab_size)
+        self._drafting = Drafting((), curve, self._meter, runner.vocab_size)
+        for drafter in drafters:
+            self.add_drafter(drafter)
         self._live: dict[str, Sequence] = {}
         self._arrivals = 0
         self._counts: Counter[str] = Counter()
@@ -102,11 +105,24 @@ class Engine:
         assert request.id not in self._live, f"id {request.id} is in use"
         drafters = self._drafting.allowed(request)
         sequence = Sequence.of(request, self._arrivals, drafters, self._clock)
+        sequence.view.page_epochs = self._pool.epochs
         if self._control is not None:
             sequence.control_since_ns = self._control.clock()
         self._scheduler.enqueue(sequence)
         self._live[request.id] = sequence
         self._arrivals += 1
+
+    def add_drafter(self, drafter: Drafter) -> None:
+        """Let requests that come from now on use it, in preference after those that are there.
+
+        Raises ``ValueError`` where its name is taken, or it needs features that the runner doesn't
+        give; nothing is changed then.
+        """
+        self._drafting.add(drafter, self._runner)
+
+    def drop_drafter(self, name: str) -> None:
+        """Do without it from now on, in running sequences too. Raises ``KeyError``."""
+        self._drafting.drop(name, self._live.values(), self._runner)
 
     def abort(self, request_id: str) -> None:
         """Give a sequence up: the next step tells it ("abort") and computes nothing for it.
@@ -190,18 +206,19 @@ class Engine:
         if not slots:
             return None
         with isolated(*(slot.sequence for slot in slots)):
-            spans, rows = [], 0
+            spans, rows, logits = [], 0, 0
             for slot in slots:
-                spans.append(self._place(slot, rows))
-                rows += len(slot.logit_rows)
+                spans.append(self._place(slot, rows, logits))
+                rows += len(spans[-1].tokens)
+                logits += len(slot.logit_rows)
             forward = self._runner.forward(spans)
             self._counts["forwards"] += 1
-            assert forward.logits.shape[0] == rows, "the runner owes a row of logits each"
+            assert forward.logits.shape[0] == logits, "the runner owes a row of logits each"
             return forward
         return None
 
-    def _place(self, slot: Slot, first_logit: int) -> Span:
-        sequence, span = slot.sequence, slot.place(first_logit)
+    def _place(self, slot: Slot, first_row: int, first_logit: int) -> Span:
+        sequence, span = slot.sequence, slot.place(first_row, first_logit)
         end = slot.start + len(span.tokens)
         grown = self._pool.grow(sequence.table, end)
         assert grown, "the scheduler promised pages for the drafts"
@@ -227,14 +244,25 @@ class Engine:
                 )
 
     def _commit(self, slots: list[Slot], forward: Forward | None) -> None:
+        if forward is None:
+            return
+        came: list[tuple[Slot, int, int]] = []
         for slot in slots:
-            if forward is None or slot.sequence.retired:
-                continue
-            with isolated(slot.sequence):
-                self._commit_one(slot, forward)
+            if not slot.sequence.retired:
+                with isolated(slot.sequence):
+                    came.append((slot, *self._commit_one(slot, forward)))
+        if self._speculates and forward.features is not None:
+            self._drafting.observe([slot for slot, _, _ in came], forward.features)
+        for slot, accepted, committed in came:
+            if committed or slot.verdict is not None:
+                with isolated(slot.sequence):
+                    self._drafting.commit(slot.sequence, slot.proposal, accepted, committed)
 
-    def _commit_one(self, slot: Slot, forward: Forward) -> None:
-        """Append what was decided; keep count; publish pages that are full now."""
+    def _commit_one(self, slot: Slot, forward: Forward) -> tuple[int, int]:
+        """Append what was decided; keep count; publish pages that are full now.
+
+        Returns how many drafted tokens, and how many tokens at all, were committed.
+        """
         sequence, proposal = slot.sequence, slot.proposal
         before, accepted = len(sequence.tokens), 0
         if slot.verdict is not None:
@@ -245,8 +273,7 @@ class Engine:
         sequence.computed = min(computed, len(sequence.tokens) - 1)
         tell_infos(slot, forward.logits)
         self._pool.publish(sequence.table, sequence.tokens, sequence.computed)
-        if committed or slot.verdict is not None:
-            self._drafting.commit(sequence, proposal, accepted, len(committed))
+        return accepted, len(committed)
 
     def _advance(self, slot: Slot) -> int:
         """Commit along the verdict. Returns how many tokens of the proposal were committed."""

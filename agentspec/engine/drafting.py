@@ -5,7 +5,9 @@ A drafter's exception fails the sequence it was working for, and no other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agentspec.wire.errors import InvalidRequest
@@ -15,10 +17,13 @@ from .draft.base import FORCED, Proposal
 from .draft.forced import constrain_draft
 from .isolation import isolated
 from .request import GenerationRequest
+from .taps import Taps
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from .cost import CostCurve
-    from .draft.base import Drafter
+    from .draft.base import Drafter, TappedDrafter
     from .meter import Meter
     from .sequence import Sequence
     from .slot import Slot
@@ -28,10 +33,8 @@ class Drafting:
     """All drafters of an engine, in order of preference."""
 
     def __init__(self, drafters: Seq[Drafter], curve: CostCurve, meter: Meter, vocab_size: int):
-        tapped = [drafter.name for drafter in drafters if drafter.taps]
-        if tapped:
-            raise ValueError(f"drafters {tapped} need target features, which are not kept yet")
         self._drafters = tuple(drafters)
+        self._taps = Taps(drafters)
         self._curve = curve
         self._meter = meter
         self._vocab_size = vocab_size
@@ -46,6 +49,39 @@ class Drafting:
                 param="agentspec.speculation",
             )
         return tuple(d for d in self._drafters if d.name in request.sources)
+
+    def add(self, drafter: Drafter, runner: object) -> None:
+        """The last in preference. Raises ``ValueError``, unchanged, where it can't be used."""
+        if drafter.name in {FORCED, *(known.name for known in self._drafters)}:
+            raise ValueError(f"there is a draft source '{drafter.name}' already")
+        self._change((*self._drafters, drafter), runner)
+
+    def drop(self, name: str, sequences: Iterable[Sequence], runner: object) -> None:
+        """Forget it, also for the sequences that use it. Raises ``KeyError``."""
+        gone = {drafter.name: drafter for drafter in self._drafters}[name]
+        self._change(tuple(d for d in self._drafters if d is not gone), runner)
+        for sequence in sequences:
+            if gone in sequence.drafters:
+                sequence.drafters = tuple(d for d in sequence.drafters if d is not gone)
+                if sequence.drafting:
+                    with isolated(sequence):
+                        gone.close(sequence.view)
+
+    def _change(self, drafters: tuple[Drafter, ...], runner: object) -> None:
+        taps = Taps(drafters)
+        taps.ask(runner)
+        self._drafters, self._taps = drafters, taps
+
+    def observe(self, slots: Seq[Slot], features: Tensor) -> None:
+        """Show drafters with taps what the pass computed; features [T, N] of all its rows."""
+        for drafter in self._taps.drafters:
+            told = [s for s in slots if s.sequence.drafting and drafter in s.sequence.drafters]
+            told = [slot for slot in told if slot.sequence.computed > slot.start]
+            each(told, partial(self._show, drafter, features))
+
+    def _show(self, drafter: TappedDrafter, features: Tensor, slots: Seq[Slot]) -> None:
+        with self._meter.drafting([slot.sequence.bill for slot in slots]):
+            drafter.observe([self._taps.observed(drafter, slot, features) for slot in slots])
 
     def open(self, sequence: Sequence) -> None:
         """The sequence starts, or resumes after preemption."""
@@ -95,16 +131,7 @@ class Drafting:
                     slot.proposal = slot.proposal.cut(width)
 
     def _ask(self, drafter: Drafter, slots: Seq[Slot]) -> None:
-        """All slots in one call; if it fails, one call each, to find who is at fault."""
-        slots = [slot for slot in slots if not slot.sequence.finished]
-        if not slots:
-            return
-        try:
-            self._call(drafter, slots)
-        except Exception:
-            for slot in slots:
-                with isolated(slot.sequence):
-                    self._call(drafter, [slot])
+        each([s for s in slots if not s.sequence.finished], partial(self._call, drafter))
 
     def _call(self, drafter: Drafter, slots: Seq[Slot]) -> None:
         with self._meter.drafting([slot.sequence.bill for slot in slots]):
@@ -126,3 +153,15 @@ class Drafting:
             slot.proposal = constrain_draft(
                 sequence.view, slot.proposal, slot.draft_limit, sequence.request.stop_ids
             )
+
+
+def each(slots: Seq[Slot], call: Callable[[Seq[Slot]], None]) -> None:
+    """All slots in one call; if it fails, one call each, to find who is at fault."""
+    if not slots:
+        return
+    try:
+        call(slots)
+    except Exception:
+        for slot in slots:
+            with isolated(slot.sequence):
+                call([slot])

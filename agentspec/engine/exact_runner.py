@@ -99,6 +99,10 @@ class ExactRunner:
             threads=threads,
         )
 
+    def set_taps(self, taps: Sequence[int]) -> None:
+        """See ``taps.Tappable``."""
+        self.model.set_taps(taps)
+
     def forward(self, spans: Sequence[Span], *, op: str = "all") -> Forward:
         """One pass over all spans; writes their K/V, returns logits [R, V] float32 of wanted rows.
 

@@ -95,6 +95,10 @@ class Runner:
             device=device,
         )
 
+    def set_taps(self, taps: Sequence[int]) -> None:
+        """See ``taps.Tappable``."""
+        self.model.set_taps(taps)
+
     @torch.no_grad()
     def forward(self, spans: Sequence[Span]) -> Forward:
         """One pass over all spans; writes their K/V, returns logits [R, V] of the wanted rows.

@@ -66,6 +66,7 @@ class Sequence:
         cls, request: GenerationRequest, number: int, drafters: tuple[Drafter, ...], clock: Clock
     ) -> Sequence:
         """A new sequence that waits from now on; its constraint is not started yet."""
+        table = PageTable(request.cache_scope)
         return cls(
             number=number,
             request=request,
@@ -76,9 +77,11 @@ class Sequence:
                 tokens=list(request.prompt),
                 prompt_length=len(request.prompt),
                 sampling=request.sampling,
+                stop_ids=request.stop_ids,
+                pages=table.pages,
             ),
             emission=Emission(request.stop, wants_infos=request.logprobs is not None),
-            table=PageTable(request.cache_scope),
+            table=table,
             entropy=Entropy.of(request.sampling.seed),
             drafters=drafters,
             waiting_since_ns=clock(),

@@ -21,7 +21,8 @@ class Slot:
 
     draft_limit: most draft tokens behind them (scheduler). proposal: what is verified (drafting).
     logit_rows: offsets in the span whose logits are wanted; first_logit: where they begin among the
-    R rows of the pass (``place``). verdict: the outcome (verification).
+    R rows of the pass, and first_row where the span begins among all rows (``place``). verdict: the
+    outcome (verification).
     """
 
     sequence: Sequence
@@ -31,6 +32,7 @@ class Slot:
     start: int = 0
     logit_rows: list[int] = field(default_factory=list)
     first_logit: int = 0
+    first_row: int = 0
     verdict: Verdict | None = None
 
     @property
@@ -38,11 +40,14 @@ class Slot:
         """The rows reach the last committed token, and the sequence wants another one."""
         return self.rows == self.sequence.pending and not self.sequence.finished
 
-    def place(self, first_logit: int) -> Span:
-        """Fix what the pass computes; returns it as a span. R rows come before ``first_logit``."""
+    def place(self, first_row: int, first_logit: int) -> Span:
+        """Fix what the pass computes; returns it as a span.
+
+        So many rows, and rows of logits, come before it.
+        """
         sequence = self.sequence
         self.start = sequence.computed
-        self.first_logit = first_logit
+        self.first_row, self.first_logit = first_row, first_logit
         self.logit_rows = self._wanted_rows()
         committed = sequence.tokens[self.start : self.start + self.rows]
         return Span(

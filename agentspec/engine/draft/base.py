@@ -9,6 +9,7 @@ them to the width that the cost curve allows, and verifies them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -81,10 +82,12 @@ class DraftView:
     cache_scope, session: the tenant and the conversation; text never crosses a scope.
     tokens: committed ids, prompt included; appended to by the engine only.
     prompt_length: how many of them are prompt.
-    constraint: the sequence's live grammar session or None; a drafter may ``clone`` it, never move
-        it.
-    features: [T, N] target activations of committed positions for drafters with ``taps``, else
-        None.
+    constraint: the sequence's live grammar session or None; a drafter may ``clone`` it, or move it
+        within a ``Walk``, which takes it back.
+    stop_ids: tokens that end the text.
+    pages, page_epochs: the page table (position p lies in pages[p // page_tokens]) and, by number
+        of a page, how often it was given out: a drafter that keeps K/V of its own beside the
+        target's knows by it whether a page still holds the text that it saw.
     """
 
     sequence_id: int
@@ -94,7 +97,28 @@ class DraftView:
     prompt_length: int
     sampling: SamplingParams
     constraint: Constraint | None = None
-    features: Tensor | None = field(default=None, repr=False)
+    stop_ids: Collection[int] = ()
+    pages: Seq[int] = field(default=(), repr=False)
+    page_epochs: Seq[int] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one pass of the target computed of one sequence, rejected drafts left out.
+
+    start: position of the first row. features: [T, N], the outputs of the drafter's ``taps`` side
+    by side in their order, of the committed positions start .. start + T - 1; float32, or the
+    model's dtype. It is overwritten by the next pass.
+    """
+
+    view: DraftView
+    start: int
+    features: Tensor
+
+    @property
+    def end(self) -> int:
+        """The position behind the last row."""
+        return self.start + self.features.shape[0]
 
 
 class Drafter(Protocol):
@@ -102,7 +126,7 @@ class Drafter(Protocol):
 
     name: str
     taps: tuple[int, ...]
-    """Decoder layers whose outputs ``DraftView.features`` must hold; () for model-free drafters."""
+    """Decoder layers (from 0) whose outputs ``observe`` is told; () for model-free drafters."""
 
     def open(self, view: DraftView) -> None:
         """A sequence starts (or resumes after preemption, with more tokens)."""
@@ -124,4 +148,17 @@ class Drafter(Protocol):
 
     def close(self, view: DraftView) -> None:
         """The sequence ended, was aborted or was preempted; frees what is held for it."""
+        ...
+
+
+class TappedDrafter(Drafter, Protocol):
+    """A drafter with ``taps``."""
+
+    def observe(self, observed: Seq[Observed]) -> None:
+        """After a pass, and before ``commit``: the features of what is committed of its rows.
+
+        Rows come in order of position, each at most once while a sequence is open. The first ones
+        may be missing (a prefix hit), others too (a window without speculation), and the last
+        committed token's always are: it was no row of a pass yet.
+        """
         ...

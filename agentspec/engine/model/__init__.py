@@ -33,6 +33,10 @@ class Model(Protocol):
 
     config: ModelConfig
 
+    def set_taps(self, taps: Sequence[int]) -> None:
+        """The layers (from 0) whose outputs are features. Raises ``ValueError``."""
+        ...
+
     def forward(
         self, tokens: Tensor, layout: PagedLayout, caches: Sequence[KvCache]
     ) -> tuple[Tensor, Tensor | None]:

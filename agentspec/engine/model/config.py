@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -63,6 +63,14 @@ class ModelConfig:
             return replace(longer, position_scale=self.position_scale * factor)
         exponent = self.head_dim / (self.head_dim - 2)
         return replace(longer, rope_theta=self.rope_theta * factor**exponent)
+
+
+def checked_taps(taps: Sequence[int], config: ModelConfig) -> tuple[int, ...]:
+    """``taps``. Raises ``ValueError`` naming a decoder layer that isn't there."""
+    for tap in taps:
+        if not 0 <= tap < config.layers:
+            raise ValueError(f"decoder layer {tap} of a model that has {config.layers}, from 0")
+    return tuple(taps)
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
 from agentspec_kernels.linear_q import GROUP, QuantizedWeight, concatenate, pack, quantize
 
-from .config import ModelConfig
+from .config import ModelConfig, checked_taps
 from .errors import UnsupportedModel
 from .weights import Checkpoint
 
@@ -42,7 +42,7 @@ class Int8Llama:
         """positions: longest sequence; rows: first capacity for tokens of a pass (it grows)."""
         self.config = config = checkpoint.config
         _check(config)
-        self._taps = tuple(taps)
+        self._taps = checked_taps(taps, config)
         self._weights = _Weights(checkpoint)
         self._cos, self._sin = _angles(config, positions)
         self._program = Program(
@@ -54,6 +54,11 @@ class Int8Llama:
         )
         self._capacity = (0, 0)
         self._reserve(rows, 1)
+
+    def set_taps(self, taps: Sequence[int]) -> None:
+        """The layers (from 0) whose outputs are features. Raises ``ValueError``."""
+        self._taps = checked_taps(taps, self.config)
+        self._reserve(*self._capacity)
 
     def forward(
         self, pool: Pool, rows: Rows, part: str = "all"

@@ -16,7 +16,7 @@ from agentspec_kernels.rms_norm import rms_norm
 from agentspec_kernels.rope import rope_table
 from torch import Tensor
 
-from .config import ModelConfig
+from .config import ModelConfig, checked_taps
 from .layers import Attention, FeedForward, Fused, KvCache, Rows, collect
 from .weights import Checkpoint, awaiting, fill
 
@@ -37,9 +37,8 @@ class Llama:
 
         context_tokens: positions that may be used; None: all that the model was trained for.
         """
-        assert all(0 <= tap < config.layers for tap in taps)
         self.config = config
-        self.taps = tuple(taps)
+        self.set_taps(taps)
         self.embedding = awaiting(config.vocab, config.hidden, dtype=dtype, device=device)
         self.layers = [_layer(config, dtype, device) for _ in range(config.layers)]
         self.norm = awaiting(config.hidden, dtype=dtype, device=device)
@@ -58,6 +57,10 @@ class Llama:
         )
         angles = torch.promote_types(dtype, torch.float32)
         self._cos, self._sin = cos.to(angles), sin.to(angles)
+
+    def set_taps(self, taps: Sequence[int]) -> None:
+        """The layers (from 0) whose outputs are features. Raises ``ValueError``."""
+        self.taps = checked_taps(taps, self.config)
 
     def targets(self) -> dict[str, Tensor]:
         """Every weight under its checkpoint name, as a view that loading writes to."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from agentspec_kernels._cpu.build import Unavailable, load
-from agentspec_kernels._cpu.program import PAGE, Pool, Rows
+from agentspec_kernels._cpu.program import LONGEST_PATH, PAGE, Pool, Rows
 
 from agentspec.resources import user_cache_dir
 from agentspec.settings import EngineSettings
@@ -114,21 +114,37 @@ class ExactRunner:
             torch.from_numpy(logits), None if features is None else torch.from_numpy(features)
         )
 
+    def compact(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        """Move K/V within a sequence: for each (source, to) slot ``to`` becomes what source is."""
+        self.model.move(pages, moves)
+
 
 def _rows(spans: Sequence[Span]) -> Rows:
-    """Packed ids, wanted rows, spans and page tables as the kernels take them."""
+    """Packed ids, wanted rows, spans and page tables as the kernels take them.
+
+    A span with a tree becomes two: what comes before the tree's first row, and the rest.
+    """
     ids: list[int] = []
     gather: list[int] = []
     pages: list[int] = []
+    parents: list[int] = []
     table: list[tuple[int, int, int, int]] = []
+    trees: dict[int, int] = {}
     for span in spans:
-        first = len(ids)
-        assert all(0 <= row < len(span.tokens) for row in span.logit_rows)
-        assert len(span.pages) * PAGE >= span.start + len(span.tokens)
-        table.append((first, len(span.tokens), span.start, len(pages)))
+        first, count = len(ids), len(span.tokens)
+        assert all(0 <= row < count for row in span.logit_rows)
+        assert len(span.pages) * PAGE >= span.start + count
+        plain = count if span.parents is None else count - len(span.parents) - 1
+        if plain:
+            table.append((first, plain, span.start, len(pages)))
+        if span.parents is not None:
+            trees[len(table)] = len(parents)
+            table.append((first + plain, count - plain, span.start + plain, len(pages)))
+            assert max(span.positions()) - span.start - plain < LONGEST_PATH
+            parents.extend((-1, *(parent + 1 for parent in span.parents)))
         gather.extend(first + row for row in span.logit_rows)
         ids.extend(span.tokens)
         pages.extend(span.pages)
-    arrays = (np.array(values, np.int32) for values in (ids, gather, pages))
-    packed, wanted, tables = arrays
-    return Rows(packed, wanted, table, tables)
+    arrays = (np.array(values, np.int32) for values in (ids, gather, pages, parents))
+    packed, wanted, tables, above = arrays
+    return Rows(packed, wanted, table, tables, above, trees)

@@ -112,6 +112,7 @@ class Runner:
             [span.pages for span in spans],
             page_tokens=self.page_tokens,
             device=self.device,
+            trees={i: span.rows_before() for i, span in enumerate(spans) if span.parents},
         )
         tokens = torch.tensor([token for span in spans for token in span.tokens], dtype=torch.int64)
         hidden, features = self.model.forward(tokens.to(self.device), layout, self._caches)
@@ -119,6 +120,15 @@ class Runner:
         if len(wanted) < len(tokens):
             hidden = hidden[torch.tensor(wanted, dtype=torch.int64, device=self.device)]
         return Forward(self.model.logits(hidden).to(self._logits_dtype), features)
+
+    def compact(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        """Move K/V within a sequence: for each (source, to) slot ``to`` becomes what source is."""
+        size = self.page_tokens
+        for cache in self._caches:
+            for plane in (cache.key, cache.value):
+                for source, to in moves:
+                    row = plane[pages[source // size], source % size]
+                    plane[pages[to // size], to % size] = row
 
 
 def _wanted_rows(spans: Sequence[Span]) -> list[int]:

@@ -74,6 +74,10 @@ class Int8Llama:
         features = None if self.features is None else self.features[:tokens]
         return self.logits[:wanted], features
 
+    def move(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        """Move K/V between slots of a sequence: see ``Program.move``."""
+        self._program.move(pages, moves)
+
     def _reserve(self, tokens: int, wanted: int) -> None:
         """Make static buffers for that many rows and the program over them."""
         config, weights, program = self.config, self._weights, self._program

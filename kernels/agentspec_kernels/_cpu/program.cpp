@@ -45,6 +45,7 @@ struct Batch {
   const int32_t* rows;    // [gathered]
   const Span* span;       // [spans]
   const int32_t* pages;   // all spans' page tables, one after the other
+  const int32_t* parents; // all trees' parents, one after the other
 };
 
 struct Model {
@@ -92,18 +93,32 @@ constexpr int kDecodeRows = 16;  // spans up to this many rows attend chunk-para
 
 constexpr int kBlock = 16;       // rows of a longer span that attend as one task
 
-// Short spans: one task for each (kv head, chunk), a partial for each (row, head, chunk).
+// Short spans and trees: one task for each (kv head, chunk), a partial for each (row, head, chunk).
 // Long spans: one task for each (kv head, block of rows), chunks merged as they come.
+
+bool chunk_parallel(const Span& s) { return s.rows <= kDecodeRows || s.tree >= 0; }
 
 int64_t attend_tasks(const Span& s, int kv_heads) {
   int last = s.start + s.rows;
-  if (s.rows <= kDecodeRows) return (int64_t)kv_heads * ((last + kChunk - 1) / kChunk);
+  if (chunk_parallel(s)) return (int64_t)kv_heads * ((last + kChunk - 1) / kChunk);
   return (int64_t)kv_heads * ((s.rows + kBlock - 1) / kBlock);
 }
 
 int64_t partial_slots(const Span& s, int heads) {
-  if (s.rows > kDecodeRows) return 0;
+  if (!chunk_parallel(s)) return 0;
   return (int64_t)s.rows * heads * ((s.start + s.rows + kChunk - 1) / kChunk);
+}
+
+// The parents of a tree's rows, or null: each row follows the one before it.
+const int32_t* parents_of(const Run& run, const Span& s) {
+  return s.tree < 0 ? nullptr : run.batch->parents + s.tree;
+}
+
+int position_of(const Run& run, const Span& s, int row) {
+  const int32_t* parents = parents_of(run, s);
+  if (!parents) return s.start + row;
+  int path[kMaxPath];
+  return s.start + path_to(parents, row, path) - 1;
 }
 
 // Up to kQueries queries of one kv head, and where their results go.
@@ -123,7 +138,7 @@ void fill(Tile& tile, const Run& run, const Op& op, const Span& s, int head, int
     int row = (first + i) / group, h = head * group + (first + i) % group;
     const float* q = (const float*)op.a + (int64_t)(s.row + row) * width + h * m.dim;
     for (int d = 0; d < m.dim; d += kLanes) store_weights(tile.q[i] + d, load(q + d));
-    tile.last[i] = s.start + row;
+    tile.last[i] = position_of(run, s, row);
   }
 }
 
@@ -133,7 +148,8 @@ void attend_tile(const Tile& tile, const Run& run, const Span& s, const Cache& c
   const int32_t* pages = run.batch->pages + s.pages;
   int left = (s.start + s.rows + kPage - 1) / kPage - (begin + kChunk) / kPage;
   if (left < 0 || !ahead) left = 0;
-  attend_queries(cache, head, pages, begin, tile.count, tile.q, tile.last, tile.out,
+  Pages chunk{&cache, head, pages + begin / kPage, kChunk / kPage, nullptr, nullptr};
+  attend_queries(chunk, begin, tile.count, tile.q, tile.last, tile.out,
                  Ahead{pages + (begin + kChunk) / kPage, left});
 }
 
@@ -143,12 +159,58 @@ int tile_size(int queries) {
   return (queries + tiles - 1) / tiles;
 }
 
+// How many rows of a span follow each other without a branch.
+int straight_rows(const int32_t* parents, int rows) {
+  int count = 1;
+  while (count < rows && parents[count] == count - 1) count++;
+  return count;
+}
+
+// One row of a tree against the chunk at `begin`, into which the tree reaches: the page that the
+// context ends in and those behind it are made anew with the row's path in position order, so that
+// the very operations of a chain follow. partial: of this row and chunk, for each query head.
+void attend_path(const Run& run, const Op& op, const Cache& cache, const Span& s, int row, int head,
+                 int begin, Partial* partial, int64_t stride) {
+  constexpr int kOwn = kMaxPath / kPage + 2;
+  alignas(64) thread_local uint16_t own_k[kOwn * kMaxHead * kPage], own_v[kOwn * kMaxHead * kPage];
+  const Model& m = *run.model;
+  const int32_t* table = run.batch->pages + s.pages;
+  int path[kMaxPath], group = m.heads / m.kv_heads;
+  int end = s.start + path_to(parents_of(run, s), row, path);
+  if (end > begin + kChunk) end = begin + kChunk;
+  int first = s.start > begin ? s.start / kPage * kPage : begin, size = m.dim * kPage;
+  if (first < s.start) {
+    std::memcpy(own_k, cache.key(table[first / kPage], head), size * sizeof(uint16_t));
+    std::memcpy(own_v, cache.value(table[first / kPage], head), size * sizeof(uint16_t));
+  }
+  for (int p = first < s.start ? s.start : first; p < end; p++) {
+    int from = s.start + path[p - s.start], page = table[from / kPage];
+    int64_t to = (int64_t)((p - first) / kPage) * size;
+    copy_slot(cache.key(page, head), cache.value(page, head), from % kPage, own_k + to, own_v + to,
+              p % kPage, m.dim);
+  }
+  Pages pages{&cache, head, table + begin / kPage, (first - begin) / kPage, own_k, own_v};
+  Tile tile;
+  for (int at = 0, count = tile_size(group); at < group; at += count) {
+    fill(tile, run, op, s, head, row * group + at, group - at < count ? group - at : count);
+    for (int i = 0; i < tile.count; i++)
+      tile.out[i] = partial + (int64_t)(head * group + at + i) * stride;
+    attend_queries(pages, begin, tile.count, tile.q, tile.last, tile.out, Ahead{nullptr, 0});
+  }
+}
+
 void attend_decode(const Run& run, const Op& op, const Cache& cache, const Span& s, int64_t task,
                    Partial* partial) {
   const Model& m = *run.model;
   int group = m.heads / m.kv_heads, chunks = (s.start + s.rows + kChunk - 1) / kChunk;
-  int head = task / chunks, chunk = task % chunks;
-  int queries = s.rows * group, size = tile_size(queries);
+  int head = task / chunks, chunk = task % chunks, rows = s.rows;
+  if (s.tree >= 0 && (chunk + 1) * kChunk > s.start) {
+    rows = straight_rows(parents_of(run, s), s.rows);
+    for (int row = rows; row < s.rows; row++)
+      attend_path(run, op, cache, s, row, head, chunk * kChunk,
+                  partial + (int64_t)row * m.heads * chunks + chunk, chunks);
+  }
+  int queries = rows * group, size = tile_size(queries);
   Tile tile;
   for (int first = 0; first < queries; first += size) {
     fill(tile, run, op, s, head, first, queries - first < size ? queries - first : size);
@@ -210,7 +272,7 @@ void attend(Pool& pool, const Run& run, const Op& op) {
       const Span& s = b.span[i];
       int64_t tasks = attend_tasks(s, m.kv_heads);
       if (t < tasks) {
-        if (s.rows <= kDecodeRows)
+        if (chunk_parallel(s))
           attend_decode(run, op, cache, s, t, run.runner->partial + slot);
         else
           attend_prefill(run, op, cache, s, t);
@@ -231,7 +293,7 @@ void attend(Pool& pool, const Run& run, const Op& op) {
           slot += partial_slots(s, m.heads);
           continue;
         }
-        if (s.rows > kDecodeRows) break;
+        if (!chunk_parallel(s)) break;
         int chunks = (s.start + s.rows + kChunk - 1) / kChunk;
         const Partial* p =
             run.runner->partial + slot + ((row - s.row) * m.heads + i % m.heads) * (int64_t)chunks;
@@ -250,7 +312,8 @@ void rope_write(const Run& run, const Op& op, int row, int head) {
   const Batch& b = *run.batch;
   const Span* s = b.span;
   while (row >= s->row + s->rows) s++;
-  int position = s->start + row - s->row, half = m.dim / 2, group = m.heads / m.kv_heads;
+  int slot = s->start + row - s->row, position = position_of(run, *s, row - s->row);
+  int half = m.dim / 2, group = m.heads / m.kv_heads;
   const float *cos = (const float*)op.b + (int64_t)position * half,
               *sin = (const float*)op.c + (int64_t)position * half;
   float* qkv = (float*)op.a + (int64_t)row * (m.heads + 2 * m.kv_heads) * m.dim;
@@ -262,7 +325,7 @@ void rope_write(const Run& run, const Op& op, int row, int head) {
   rope_head(k, cos, sin, m.dim, k);
   Vec scale = set1(kLog2E / std::sqrt((float)m.dim));
   for (int i = 0; i < group * m.dim; i += kLanes) store(q + i, mul(load(q + i), scale));
-  write_kv(cache, b.pages[s->pages + position / kPage], position % kPage, head, k,
+  write_kv(cache, b.pages[s->pages + slot / kPage], slot % kPage, head, k,
            qkv + (m.heads + m.kv_heads + head) * m.dim);
 }
 

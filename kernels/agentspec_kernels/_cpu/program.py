@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes as c
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,8 @@ _FOUR_BIT, _ADD = 1, 2
 _LINE = 64
 PAGE = 16
 """Tokens of a K/V page: the lanes of the attention kernel."""
+LONGEST_PATH = 64
+"""Most rows on a path of a tree (kMaxPath)."""
 
 
 class _Op(c.Structure):
@@ -33,13 +35,13 @@ class _Op(c.Structure):
 
 
 class _Span(c.Structure):
-    _fields_ = [(name, c.c_int32) for name in ("row", "rows", "start", "pages")]
+    _fields_ = [(name, c.c_int32) for name in ("row", "rows", "start", "pages", "tree", "reserved")]
 
 
 class _Batch(c.Structure):
     _fields_ = [
         *((name, c.c_int32) for name in ("tokens", "gathered", "spans", "reserved")),
-        *((name, c.c_void_p) for name in ("ids", "rows", "span", "pages")),
+        *((name, c.c_void_p) for name in ("ids", "rows", "span", "pages", "parents")),
     ]
 
 
@@ -52,12 +54,18 @@ class _Model(c.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What one pass computes. spans: (first row, rows, first position, offset into ``pages``)."""
+    """What one pass computes. spans: (first row, rows, first position, offset into ``pages``).
+
+    trees: span -> offset into ``parents``, from where on each of its rows has the row that it
+    follows (its number within the span, -1: the context); at most ``LONGEST_PATH`` rows on a path.
+    """
 
     ids: npt.NDArray[np.int32]
     gather: npt.NDArray[np.int32]
     spans: Sequence[tuple[int, int, int, int]]
     pages: npt.NDArray[np.int32]
+    parents: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    trees: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +184,16 @@ class Program:
         pointers = [self._at(array) for array in arrays]
         self._model = _Model(heads, kv_heads, dim, self.num_pages, *pointers)
 
+    def move(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        """K and V of slot ``to`` become those of slot ``source``, in all layers, in this order.
+
+        moves: (source, to); slot s is number s % 16 of page ``pages[s // 16]``.
+        """
+        for source, to in moves:
+            (a, i), (b, j) = ((pages[slot // PAGE], slot % PAGE) for slot in (source, to))
+            self.k[:, b, :, :, j] = self.k[:, a, :, :, i]
+            self.v[:, b, :, j // 2, :, j % 2] = self.v[:, a, :, i // 2, :, i % 2]
+
     def clear(self) -> None:
         """Forget all operations; the K/V planes stay."""
         self._ops, self._kept, self._arrays = [], [], {}
@@ -189,7 +207,9 @@ class Program:
             chosen = [op for op in self._ops if part in ("all", _part(op))]
             self._arrays[part] = (_Op * len(chosen))(*chosen)
         ops = self._arrays[part]
-        spans = (_Span * len(rows.spans))(*rows.spans)
+        spans = (_Span * len(rows.spans))(
+            *[(*span, rows.trees.get(i, -1), 0) for i, span in enumerate(rows.spans)]
+        )
         batch = _Batch(
             len(rows.ids),
             len(rows.gather),
@@ -199,6 +219,7 @@ class Program:
             rows.gather.ctypes.data,
             c.addressof(spans),
             rows.pages.ctypes.data,
+            rows.parents.ctypes.data,
         )
         failed = pool.library.agentspec_run(
             pool.handle,

@@ -27,9 +27,27 @@ constexpr int kQueries = 3;
 constexpr float kLog2E = 1.44269504088896341f;
 
 // Rows [row, row + rows) of the batch: one sequence's tokens at positions start, start + 1, ...
+// In a tree (tree >= 0: index of its first entry in the parents) row i follows row parents[i] < i of
+// the span (row 0 follows the context), so it stands one position behind it; its K and V still go to
+// slot start + i, and it sees the context and the rows on its path only.
 struct Span {
   int32_t row, rows, start, pages;  // pages: index of its first entry in the page tables
+  int32_t tree, reserved;
 };
+
+constexpr int kMaxPath = 64;  // rows on a path of a tree
+
+// The rows on the path to `row`, from the tree's first row on; returns how many there are.
+static inline int path_to(const int32_t* parents, int row, int* path) {
+  int count = 0;
+  for (int at = row; at >= 0 && count < kMaxPath; at = parents[at]) path[count++] = at;
+  for (int i = 0, j = count - 1; i < j; i++, j--) {
+    int other = path[i];
+    path[i] = path[j];
+    path[j] = other;
+  }
+  return count;
+}
 
 struct Cache {
   uint16_t *k, *v;
@@ -51,6 +69,34 @@ static inline void write_kv(const Cache& c, int page, int slot, int head, const 
     kp[i * kPage + 1] = to_bf16(k[i + 1]);
   }
   for (int i = 0; i < c.dim; i++) vp[2 * i] = to_bf16(v[i]);
+}
+
+// The pages of one K/V head in position order: the first `shared` of a page table, then `own` ones
+// that lie side by side and hold this head only.
+struct Pages {
+  const Cache* cache;
+  int head;
+  const int32_t* table;
+  int shared;
+  const uint16_t *own_k, *own_v;
+  const uint16_t* key(int i) const {
+    return i < shared ? cache->key(table[i], head)
+                      : own_k + (int64_t)(i - shared) * cache->dim * kPage;
+  }
+  const uint16_t* value(int i) const {
+    return i < shared ? cache->value(table[i], head)
+                      : own_v + (int64_t)(i - shared) * cache->dim * kPage;
+  }
+};
+
+// Slot `to` of the pages k, v becomes slot `from` of the pages key, value; dim as in Cache.
+static inline void copy_slot(const uint16_t* key, const uint16_t* value, int from, uint16_t* k,
+                             uint16_t* v, int to, int dim) {
+  for (int d = 0; d < dim; d += 2)
+    std::memcpy(k + d * kPage + 2 * to, key + d * kPage + 2 * from, 2 * sizeof(uint16_t));
+  value += (from / 2) * 2 * dim + from % 2;
+  v += (to / 2) * 2 * dim + to % 2;
+  for (int d = 0; d < dim; d++) v[2 * d] = value[2 * d];
 }
 
 // State of one query: m, l and the unnormalised output [D]. m = -inf: nothing seen yet.
@@ -100,35 +146,38 @@ static inline void score_pages(const uint16_t* const* key, const uint16_t* const
 
 // Scores of `count` pages, P at a time and what is left over fewer at a time.
 template <int N, int P>
-static inline void score_chunk(const Cache& c, int head, const int32_t* pages, int first, int count,
+static inline void score_chunk(const Pages& pages, int first, int count,
                                const Weight (*q)[kMaxHead], float (*score)[kChunk]) {
   for (; first + P <= count; first += P) {
     const uint16_t *key[P], *next[P], *value[P];
     for (int p = 0; p < P; p++) {
       int after = first + P + p;
-      key[p] = c.key(pages[first + p], head);
-      next[p] = c.key(pages[after < count ? after : first + p], head);
-      value[p] = c.value(pages[first + p], head);
+      key[p] = pages.key(first + p);
+      next[p] = pages.key(after < count ? after : first + p);
+      value[p] = pages.value(first + p);
     }
-    score_pages<N, P>(key, next, value, c.dim, q, (float (*)[kChunk])(score[0] + first * kPage));
+    score_pages<N, P>(key, next, value, pages.cache->dim, q,
+                      (float (*)[kChunk])(score[0] + first * kPage));
   }
-  if constexpr (P > 1) score_chunk<N, P / 2>(c, head, pages, first, count, q, score);
+  if constexpr (P > 1) score_chunk<N, P / 2>(pages, first, count, q, score);
 }
 
 // out[i][0 .. 16*W) = sum over a chunk's keys t of weight[i][t] * V[t], t ascending.
 template <int N, int W>
-static inline void weigh_values(const Cache& c, int head, const int32_t* pages, int keys, int offset,
+static inline void weigh_values(const Pages& pages, int keys, int offset,
                                 const Weight (*weight)[kChunk], Partial* const* out,
                                 Ahead ahead) {
+  const Cache& c = *pages.cache;
   Vec sum[N][W];
 #pragma GCC unroll 16
   for (int i = 0; i < N; i++)
 #pragma GCC unroll 4
     for (int j = 0; j < W; j++) sum[i][j] = zero();
   for (int begin = 0; begin < keys; begin += kPage) {
-    const uint16_t* v = c.value(pages[begin / kPage], head) + 2 * offset;
     int page = begin / kPage;
-    const uint16_t* next = page < ahead.count ? c.key(ahead.pages[page], head) + 2 * offset : v;
+    const uint16_t* v = pages.value(page) + 2 * offset;
+    const uint16_t* next =
+        page < ahead.count ? c.key(ahead.pages[page], pages.head) + 2 * offset : v;
     int stop = keys - begin < kPage ? keys - begin : kPage;
     for (int t = 0; t < stop; t += 2, v += 2 * c.dim, next += 2 * c.dim)
 #pragma GCC unroll 2
@@ -157,27 +206,26 @@ static inline void weigh_values(const Cache& c, int head, const int32_t* pages, 
 
 // All D outputs of N queries, as many lanes at a time as the registers hold sums for.
 template <int N>
-static inline void weigh_chunk(const Cache& c, int head, const int32_t* pages, int keys,
-                               const Weight (*weight)[kChunk], Partial* const* out, Ahead ahead) {
+static inline void weigh_chunk(const Pages& pages, int keys, const Weight (*weight)[kChunk],
+                               Partial* const* out, Ahead ahead) {
   if constexpr (N > 6) {  // four vectors each, and six queries at a time, fill the registers
-    weigh_chunk<N / 2>(c, head, pages, keys, weight, out, ahead);
-    weigh_chunk<N - N / 2>(c, head, pages, keys, weight + N / 2, out + N / 2, {nullptr, 0});
+    weigh_chunk<N / 2>(pages, keys, weight, out, ahead);
+    weigh_chunk<N - N / 2>(pages, keys, weight + N / 2, out + N / 2, {nullptr, 0});
   } else {
     constexpr int W = 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
-    int offset = 0;
-    for (; offset + W * kLanes <= c.dim; offset += W * kLanes)
-      weigh_values<N, W>(c, head, pages, keys, offset, weight, out, ahead);
-    for (; offset < c.dim; offset += kLanes)
-      weigh_values<N, 1>(c, head, pages, keys, offset, weight, out, ahead);
+    int offset = 0, dim = pages.cache->dim;
+    for (; offset + W * kLanes <= dim; offset += W * kLanes)
+      weigh_values<N, W>(pages, keys, offset, weight, out, ahead);
+    for (; offset < dim; offset += kLanes)
+      weigh_values<N, 1>(pages, keys, offset, weight, out, ahead);
   }
 }
 
-// N queries (at most kQueries) against keys [begin, begin + 256) of a sequence.
+// N queries (at most kQueries) against keys [begin, begin + 256) of a sequence, whose pages are given.
 // q[i]: [D], scaled by log2(e) / sqrt(D); last[i]: the last position that query i may see.
 template <int N>
-static void attend_chunk(const Cache& c, int head, const int32_t* pages, int begin,
-                         const Weight (*q)[kMaxHead], const int* last, Partial* const* out,
-                         Ahead ahead) {
+static void attend_chunk(const Pages& pages, int begin, const Weight (*q)[kMaxHead],
+                         const int* last, Partial* const* out, Ahead ahead) {
   int keys = 0;
   for (int i = 0; i < N; i++) keys = last[i] + 1 - begin > keys ? last[i] + 1 - begin : keys;
   if (keys == 0) {  // all of them end before this chunk, into which the span's later rows reach
@@ -186,11 +234,10 @@ static void attend_chunk(const Cache& c, int head, const int32_t* pages, int beg
   }
   if (keys > kChunk) keys = kChunk;
   int count = (keys + kPage - 1) / kPage;
-  pages += begin / kPage;
   alignas(64) float score[N][kChunk];
   alignas(64) Weight weight[N][kChunk];
   constexpr int P = 8 * N <= kSums ? 8 : 4 * N <= kSums ? 4 : 2 * N <= kSums ? 2 : 1;
-  score_chunk<N, P>(c, head, pages, 0, count, q, score);
+  score_chunk<N, P>(pages, 0, count, q, score);
   for (int i = 0; i < N; i++) {
     int seen = last[i] + 1 - begin;
     for (int j = seen < 0 ? 0 : seen; j < count * kPage; j++) score[i][j] = -INFINITY;
@@ -206,15 +253,15 @@ static void attend_chunk(const Cache& c, int head, const int32_t* pages, int beg
     out[i]->m = m;
     out[i]->l = sum(total);
   }
-  weigh_chunk<N>(c, head, pages, keys, weight, out, ahead);
+  weigh_chunk<N>(pages, keys, weight, out, ahead);
 }
 
-static inline void attend_queries(const Cache& c, int head, const int32_t* pages, int begin,
-                                  int queries, const Weight (*q)[kMaxHead], const int* last,
+static inline void attend_queries(const Pages& pages, int begin, int queries,
+                                  const Weight (*q)[kMaxHead], const int* last,
                                   Partial* const* out, Ahead ahead) {
   switch (queries) {
 #define AGENTSPEC_CASE(N) \
-  case N: return attend_chunk<N>(c, head, pages, begin, q, last, out, ahead);
+  case N: return attend_chunk<N>(pages, begin, q, last, out, ahead);
     AGENTSPEC_CASE(1) AGENTSPEC_CASE(2) AGENTSPEC_CASE(3)
 #if defined(__AVX2__)
     AGENTSPEC_CASE(4) AGENTSPEC_CASE(5) AGENTSPEC_CASE(6)

@@ -6,11 +6,13 @@ to.
 A span is a run of rows of one sequence at positions start, start + 1, ... Its page table lists the
 pages that hold positions 0 .. start + rows - 1 in order: position p is slot p % G of page table[p
 // G].
+A span may also be a tree: each row follows an earlier row of it (or the context) and stands one
+position behind that, but lies where it would as a run; it sees the context and its own path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,11 +26,13 @@ class PagedSpan:
     pages: its page table, as a slice where the pages happen to be consecutive (then reading them
     needs no
         copy), else int64 [ceil(C / G)].
+    before: of a tree, for each row the number of the row that it follows (-1: the context).
     """
 
     rows: slice
     start: int
     pages: slice | Tensor
+    before: tuple[int, ...] | None = None
 
     @property
     def count(self) -> int:
@@ -36,8 +40,24 @@ class PagedSpan:
 
     @property
     def context(self) -> int:
-        """C: how many positions the last row attends to."""
+        """C: how many positions the last row attends to (of a tree: how many hold its keys)."""
         return self.start + self.count
+
+    def positions(self) -> list[int]:
+        """The position of each row."""
+        if self.before is None:
+            return list(range(self.start, self.context))
+        return [self.start + len(self.path(row)) - 1 for row in range(self.count)]
+
+    def path(self, row: int) -> list[int]:
+        """The rows that ``row`` of the span sees, itself included, in position order."""
+        if self.before is None:
+            return list(range(row + 1))
+        found: list[int] = []
+        while row >= 0:
+            found.append(row)
+            row = self.before[row]
+        return found[::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +67,7 @@ class PagedLayout:
     spans: tuple[PagedSpan, ...]
     positions: Tensor
     slots: Tensor
-    _masks: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, repr=False)
+    _masks: dict[tuple[object, ...], Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
@@ -58,21 +78,25 @@ class PagedLayout:
         *,
         page_tokens: int,
         device: torch.device | str = "cpu",
+        trees: Mapping[int, Sequence[int]] | None = None,
     ) -> PagedLayout:
         """The layout of S spans of ``counts[i]`` rows from position ``starts[i]`` on.
 
-        A page table may be longer than its span needs; the rest is ignored.
+        A page table may be longer than its span needs; the rest is ignored. trees: number of a span
+        -> its ``before``.
         """
         spans: list[PagedSpan] = []
         positions: list[int] = []
         slots: list[int] = []
-        for start, count, table in zip(starts, counts, page_tables, strict=True):
+        for i, (start, count, table) in enumerate(zip(starts, counts, page_tables, strict=True)):
+            before = None if trees is None or i not in trees else tuple(trees[i])
             end = start + count
             needed = -(-end // page_tokens)
             assert start >= 0 and count > 0 and needed <= len(table), (start, count, len(table))
             rows = slice(len(positions), len(positions) + count)
-            spans.append(PagedSpan(rows, start, _pages(table[:needed], device)))
-            positions.extend(range(start, end))
+            span = PagedSpan(rows, start, _pages(table[:needed], device), before)
+            spans.append(span)
+            positions.extend(span.positions())
             slots.extend(
                 table[p // page_tokens] * page_tokens + p % page_tokens for p in range(start, end)
             )
@@ -83,13 +107,17 @@ class PagedLayout:
         )
 
     def mask(self, span: PagedSpan, dtype: torch.dtype) -> Tensor:
-        """[count, C] of ``dtype``: 0 where a row of ``span`` may look, -inf after it; made once."""
-        found = self._masks.get((span.start, span.count, dtype))
+        """[count, C] of ``dtype``: 0 where a row of ``span`` may look, else -inf; made once."""
+        key = (span.start, span.count, span.before, dtype)
+        found = self._masks.get(key)
         if found is None:
-            blocked = torch.full(
-                (span.count, span.context), -torch.inf, dtype=dtype, device=self.slots.device
-            )
-            found = self._masks[span.start, span.count, dtype] = blocked.triu_(span.start + 1)
+            blocked = torch.full((span.count, span.context), -torch.inf, dtype=dtype)
+            blocked.triu_(span.start + 1)
+            if span.before is not None:
+                blocked[:, span.start :] = -torch.inf
+                for row in range(span.count):
+                    blocked[row, [span.start + seen for seen in span.path(row)]] = 0.0
+            found = self._masks[key] = blocked.to(self.slots.device)
         return found
 
 

@@ -34,6 +34,22 @@ def paged_attention(
         q = query[span.rows].to(wide)
         k = read_pages(key_cache, span).to(wide).repeat_interleave(group, 1)
         v = read_pages(value_cache, span).to(wide).repeat_interleave(group, 1)
+        if span.before is not None:
+            out[span.rows] = _by_path(q, k, v, span, scale).to(query.dtype)
+            continue
         scores = torch.einsum("qhd,khd->hqk", q, k) * scale + layout.mask(span, wide)
         out[span.rows] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(query.dtype)
     return out
+
+
+def _by_path(q: Tensor, k: Tensor, v: Tensor, span: PagedSpan, scale: float) -> Tensor:
+    """A tree's rows q [count, H, D] over k, v [C, H, D] -> [count, H, D], each row by itself.
+
+    A row's keys are put in position order first: what follows is what a chain of its path computes.
+    """
+    rows = []
+    for row in range(span.count):
+        seen = [*range(span.start), *(span.start + other for other in span.path(row))]
+        scores = torch.einsum("hd,khd->hk", q[row], k[seen]) * scale
+        rows.append(torch.einsum("hk,khd->hd", scores.softmax(-1), v[seen]))
+    return torch.stack(rows)

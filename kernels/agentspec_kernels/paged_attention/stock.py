@@ -52,7 +52,8 @@ def _span(
         mask = None if count == 1 else layout.mask(span, query.dtype)
         mixed = _folded(grouped, key, value, mask, scale)
     else:
-        mask = layout.mask(span, query.dtype) if span.start else None
+        whole = span.start == 0 and span.before is None
+        mask = None if whole else layout.mask(span, query.dtype)
         mixed = _by_head(grouped, key, value, mask, scale)
     return mixed.reshape(count, query_heads, size)
 

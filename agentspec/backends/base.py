@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -64,6 +64,7 @@ class Turn:
     created_s: Unix seconds, stamped on the answer.
     extension: the ``agentspec`` object for our own engine; its cache_scope is the gateway's word.
     native: the request in another protocol that says the same, where the client spoke that.
+    upstream_names: by backend, where it knows the model by another name.
     calls: filled in while the turn runs.
     """
 
@@ -75,6 +76,12 @@ class Turn:
     extension: SpecRequest = field(default_factory=SpecRequest)
     native: Native | None = None
     calls: CallCounts = field(default_factory=CallCounts)
+    upstream_names: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, backend: str) -> Turn:
+        """The turn as that backend gets it, the model under its name there."""
+        name = self.upstream_names.get(backend)
+        return self if name is None else replace(self, upstream_model=name)
 
     @property
     def answer_id(self) -> str:
@@ -94,7 +101,7 @@ class Backend(Protocol):
 
     @property
     def kind(self) -> str:
-        """ "engine", "openai", "anthropic" or "litellm"."""
+        """ "engine", "openai", "anthropic", "litellm", or a server's name (``settings``)."""
         ...
 
     def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from agentspec.settings import BackendSettings
 from agentspec.wire.errors import AgentspecError, InvalidRequest
 from agentspec.wire.extension import SpecRequest
 
 from .base import Turn
+from .load import Load, Names, PageReader
 from .openai import OpenAIBackend
 
 
@@ -19,6 +21,10 @@ class EngineBackend(OpenAIBackend):
     # Running counts: Messages tells the prompt's tokens first, and a broken stream has its row.
     stream_options = msgspec.Raw(b'{"include_usage":true,"continuous_usage_stats":true}')
 
+    def __init__(self, name: str, settings: BackendSettings):
+        super().__init__(name, settings)
+        self._page = PageReader(Names("agentspec_engine_running", "agentspec_engine_waiting"))
+
     def extension(self, turn: Turn) -> SpecRequest | None:
         return turn.extension
 
@@ -28,6 +34,10 @@ class EngineBackend(OpenAIBackend):
         except AgentspecError:
             return False
         return True
+
+    async def load(self) -> Load | None:
+        page = await self._http.get(f"{self._http.origin}/metrics")
+        return self._page.read(page.decode("utf-8", "replace"))
 
     async def embed(self, turn: Turn) -> dict[str, msgspec.Raw]:
         raise InvalidRequest(

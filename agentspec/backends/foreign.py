@@ -1,12 +1,7 @@
 """What OpenAI-compatible servers really send, and its translation into wire structs.
 
-Anything may be missing: ``id``, ``object``, ``created``, ``usage``, even ``index``. Acceptance of
-drafted tokens comes in four spellings, tried in this order:
-
-- ``agentspec``: our engine's own report;
-- ``metrics.speculative_decoding``: vLLM (>= 0.29, --per-request-spec-decode-metrics);
-- ``sglext.spec_tokens_details``: SGLang (return_spec_tokens_details);
-- ``timings.draft_n`` and ``draft_n_accepted``: llama.cpp.
+Anything may be missing: ``id``, ``object``, ``created``, ``usage``, even ``index``. How each server
+tells the acceptance of drafted tokens stands in ``acceptance.py``.
 """
 
 from __future__ import annotations
@@ -32,8 +27,9 @@ from agentspec.wire.chat import (
     Usage,
 )
 from agentspec.wire.errors import UpstreamFailed
-from agentspec.wire.extension import SourceCount, SpecReport, report_from
+from agentspec.wire.extension import SpecReport
 
+from .acceptance import Told, count, report_of
 from .base import Turn
 
 
@@ -128,8 +124,9 @@ def to_chunk(answer: ForeignAnswer, turn: Turn) -> ChatChunk:
         choices=[_chunk_choice(choice) for choice in answer.choices or []],
         system_fingerprint=answer.system_fingerprint,
     )
-    if answer.usage is not None:
-        chunk.usage = to_usage(answer.usage)
+    usage = to_usage(answer)
+    if usage is not None:
+        chunk.usage = usage
     report = to_report(answer)
     if report is not None:
         chunk.agentspec = report
@@ -146,7 +143,7 @@ def to_response(answer: ForeignAnswer, turn: Turn) -> ChatResponse:
         created=turn.created_s,
         model=turn.request.model,
         choices=[_choice(choice) for choice in answer.choices],
-        usage=to_usage(answer.usage) if answer.usage else None,
+        usage=to_usage(answer),
         system_fingerprint=answer.system_fingerprint,
         agentspec=UNSET if report is None else report,
     )
@@ -206,76 +203,50 @@ def _refuse_broken(choice: ForeignChoice) -> None:
         raise UpstreamFailed(f"The backend gave its answer up ('{choice.finish_reason}').")
 
 
-def to_usage(usage: ForeignUsage) -> Usage:
-    """Token counts; what is missing or negative counts as none."""
+def to_usage(answer: ForeignAnswer) -> Usage | None:
+    """Token counts; what is missing or negative counts as none. Parts are at most their whole."""
+    usage = answer.usage
+    if usage is None:
+        return None
     prompt = max(0, usage.prompt_tokens or 0)
     completion = max(0, usage.completion_tokens or 0)
-    inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached, outputs = _cached(answer), usage.completion_tokens_details
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
-        prompt_tokens_details=PromptTokensDetails(_count(inputs, "cached_tokens"))
-        if inputs
-        else None,
+        prompt_tokens_details=None if cached is None else PromptTokensDetails(min(cached, prompt)),
         completion_tokens_details=CompletionTokensDetails(
-            reasoning_tokens=_count(outputs, "reasoning_tokens"),
-            accepted_prediction_tokens=_count(outputs, "accepted_prediction_tokens"),
-            rejected_prediction_tokens=_count(outputs, "rejected_prediction_tokens"),
+            reasoning_tokens=min(count(outputs, "reasoning_tokens"), completion),
+            accepted_prediction_tokens=count(outputs, "accepted_prediction_tokens"),
+            rejected_prediction_tokens=count(outputs, "rejected_prediction_tokens"),
         )
         if outputs
         else None,
     )
 
 
+def _cached(answer: ForeignAnswer) -> int | None:
+    """Prompt tokens found in the cache; None where the server doesn't tell.
+
+    SGLang may list them by tier (``return_cached_tokens_details``); llama.cpp tells what was left
+    to compute (``timings.prompt_n``), and newer ones what was not (``cache_n``).
+    """
+    usage, timings, sglext = answer.usage, answer.timings, answer.sglext
+    assert usage is not None
+    if usage.prompt_tokens_details:
+        return count(usage.prompt_tokens_details, "cached_tokens")
+    if isinstance(sglext, dict) and isinstance(sglext.get("cached_tokens_details"), dict):
+        tiers = sglext["cached_tokens_details"]
+        return sum(count(tiers, tier) for tier in ("device", "host", "storage"))
+    if isinstance(timings, dict) and "cache_n" in timings:
+        return count(timings, "cache_n")
+    if isinstance(timings, dict) and "prompt_n" in timings:
+        return max(0, (usage.prompt_tokens or 0) - count(timings, "prompt_n"))
+    return None
+
+
 def to_report(answer: ForeignAnswer) -> SpecReport | None:
     """What the backend told about its speculation; None where it told nothing, or nonsense."""
-    if answer.agentspec is not None:
-        try:
-            return report_from(answer.agentspec)
-        except msgspec.ValidationError:
-            return None
-    if isinstance(answer.metrics, dict):
-        return _vllm(answer.metrics.get("speculative_decoding"))
-    if isinstance(answer.sglext, dict):
-        return _sglang(answer.sglext.get("spec_tokens_details"))
-    if isinstance(answer.timings, dict) and "draft_n" in answer.timings:
-        return _report("draft", answer.timings, "draft_n", "draft_n_accepted")
-    return None
-
-
-def _vllm(found: Any) -> SpecReport | None:
-    report = _report("draft", found, "num_draft_tokens", "num_accepted_draft_tokens")
-    return report and _with_steps(report, found, "num_spec_steps", "acceptance_histogram")
-
-
-def _sglang(found: Any) -> SpecReport | None:
-    for drafted, accepted, hist in (
-        ("spec_num_proposed_drafts", "spec_num_correct_drafts", "spec_correct_drafts_histogram"),
-        ("spec_draft_token_num", "spec_accept_token_num", "spec_accept_histogram"),
-    ):
-        report = _report("draft", found, drafted, accepted)
-        if report:
-            return _with_steps(report, found, "spec_verify_ct", hist)
-    return None
-
-
-def _report(source: str, found: Any, drafted: str, accepted: str) -> SpecReport | None:
-    if not isinstance(found, dict) or drafted not in found:
-        return None
-    count = SourceCount(_count(found, drafted), _count(found, accepted))
-    return SpecReport(sources={source: count}) if count.accepted <= count.drafted else None
-
-
-def _with_steps(report: SpecReport, found: dict[str, Any], steps: str, hist: str) -> SpecReport:
-    """Add the step count, and the histogram where it agrees with it."""
-    report.steps = _count(found, steps)
-    dense = found.get(hist)
-    if isinstance(dense, list) and all(isinstance(n, int) for n in dense):
-        report.hist = dense if sum(dense) == report.steps else []
-    return report
-
-
-def _count(found: dict[str, Any] | None, key: str) -> int:
-    value = (found or {}).get(key)
-    return value if isinstance(value, int) and value >= 0 else 0
+    out_tok = answer.usage.completion_tokens if answer.usage is not None else None
+    return report_of(Told(answer.agentspec, answer.metrics, answer.sglext, answer.timings, out_tok))

@@ -172,7 +172,8 @@ class HttpClient:
                 session.get(url, allow_redirects=False) as response,
             ):
                 if response.status != 200:
-                    raise UpstreamFailed(f"Backend '{self.name}' answered {response.status}.")
+                    status = response.status
+                    raise UpstreamFailed(f"Backend '{self.name}' answered {status}.", status=status)
                 return await self._read(response, MAX_ANSWER_BYTES)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UpstreamUnreachable(

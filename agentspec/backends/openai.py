@@ -54,7 +54,7 @@ _COUNT = msgspec.json.Decoder(_Count)
 
 
 class OpenAIBackend:
-    """An OpenAI-compatible URL: SGLang, vLLM, llama.cpp, or a commercial API that speaks it."""
+    """An OpenAI-compatible URL: a commercial API, or a server that ``served.py`` doesn't know."""
 
     kind = "openai"
     native_paths = frozenset({"/completions"})
@@ -93,7 +93,7 @@ class OpenAIBackend:
         else:
             body.pop("stream_options", None)
         _drop_empty_tools(body)
-        if self.kind == "openai":
+        if self.kind != "engine":
             _name_developers_system(body)
         return body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentspec.settings import Settings
+from agentspec.settings import BackendSettings, Settings
 
 from .base import Backend
 
@@ -21,10 +21,8 @@ def _build_one(name: str, settings: Settings) -> Backend:
         from .engine import EngineBackend
 
         return EngineBackend(name, chosen)
-    if chosen.kind == "openai":
-        from .openai import OpenAIBackend
-
-        return OpenAIBackend(name, chosen)
+    if chosen.kind in ("openai", "sglang", "vllm", "llamacpp"):
+        return _openai_compatible(name, chosen)
     if chosen.kind == "anthropic":
         from .anthropic import AnthropicBackend
 
@@ -32,3 +30,14 @@ def _build_one(name: str, settings: Settings) -> Backend:
     from .litellm import LiteLLMBackend
 
     return LiteLLMBackend(name, chosen)
+
+
+def _openai_compatible(name: str, chosen: BackendSettings) -> Backend:
+    if chosen.kind == "openai":
+        from .openai import OpenAIBackend
+
+        return OpenAIBackend(name, chosen)
+    from .served import LlamaCppBackend, SGLangBackend, VLLMBackend
+
+    kinds = {"sglang": SGLangBackend, "vllm": VLLMBackend, "llamacpp": LlamaCppBackend}
+    return kinds[chosen.kind](name, chosen)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from agentspec.backends.base import Turn
-from agentspec.backends.foreign import decode, to_chunk, to_report, to_response
+from agentspec.backends.foreign import decode, to_chunk, to_response
 from agentspec.backends.http import api_base
 from agentspec.backends.verdict import anthropic_error, error_from_answer, error_from_event
 from agentspec.wire.chat import decode_request
@@ -18,57 +18,6 @@ from tests.gateway.scripts import NO_ROOM
 
 REQUEST = decode_request(b'{"model":"mine","messages":[{"role":"user","content":"x"}]}')
 TURN = Turn(id="1", request=REQUEST, body={}, upstream_model="theirs", created_s=9)
-
-SGLANG = {"spec_verify_ct": 5, "spec_draft_token_num": 20, "spec_accept_token_num": 9}
-SGLANG_NEW = {"spec_verify_ct": 5, "spec_num_proposed_drafts": 20, "spec_num_correct_drafts": 9}
-VLLM = {"num_spec_steps": 3, "num_draft_tokens": 9, "num_accepted_draft_tokens": 4}
-
-
-@pytest.mark.parametrize(
-    ("body", "steps", "drafted", "accepted", "hist"),
-    [
-        (
-            {"metrics": {"speculative_decoding": VLLM | {"acceptance_histogram": [1, 0, 2]}}},
-            3,
-            9,
-            4,
-            [1, 0, 2],
-        ),
-        ({"metrics": {"speculative_decoding": VLLM}}, 3, 9, 4, []),
-        # A histogram that contradicts the step count is not believed.
-        (
-            {"metrics": {"speculative_decoding": VLLM | {"acceptance_histogram": [9]}}},
-            3,
-            9,
-            4,
-            [],
-        ),
-        ({"sglext": {"spec_tokens_details": SGLANG}}, 5, 20, 9, []),
-        ({"sglext": {"spec_tokens_details": SGLANG_NEW}}, 5, 20, 9, []),
-        ({"timings": {"draft_n": 12, "draft_n_accepted": 8, "predicted_n": 20}}, 0, 12, 8, []),
-        ({"agentspec": {"steps": 2, "sources": {"x": {"drafted": 3, "accepted": 1}}}}, 2, 3, 1, []),
-    ],
-)
-def test_acceptance(body, steps, drafted, accepted, hist):
-    report = to_report(decode(json.dumps(body).encode()))
-    assert report is not None
-    assert (report.steps, report.totals(), report.hist) == (steps, (drafted, accepted), hist)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"metrics": None},
-        {"metrics": {"speculative_decoding": None}},
-        {"metrics": {"speculative_decoding": VLLM | {"num_accepted_draft_tokens": 99}}},
-        {"timings": {"predicted_n": 20}},
-        {"agentspec": {"v": 99}},
-        {"agentspec": {"steps": "three"}},
-    ],
-)
-def test_nothing_or_nonsense_is_no_report(body):
-    assert to_report(decode(json.dumps(body).encode())) is None
 
 
 def test_a_sparse_chunk_is_completed():

@@ -1,0 +1,184 @@
+"""``draft.toml``: one file for every stage. No torch.
+
+An unknown or bad key is a ``SettingsError`` that names it; paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from agentspec.settings import SettingsError
+
+Positive = Annotated[int, Meta(gt=0)]
+NotNegative = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+Method = Literal["dspark", "dflash", "jetspec", "eagle3", "mtp"]
+
+
+class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    pass
+
+
+class TargetConfig(_Section):
+    """weights: GGUF file or safetensors folder; None: the embedded model. name: written into the
+    draft. format: as ``engine.dtype``: features are those of the arithmetic that serves.
+    context_tokens: longer samples are cut."""
+
+    weights: str | None = None
+    name: str | None = None
+    format: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
+    context_tokens: Annotated[int, Meta(ge=64)] = 4096
+    tool_format: str = "auto"
+
+
+class RegenerateConfig(_Section):
+    """prompts: JSON lines, a chat request each. endpoint: base URL (with /v1) of an
+    OpenAI-compatible server that runs the target; None: in process. key_env: the variable with its
+    key. model: its name there. answers: of each prompt. concurrency: requests at a time.
+
+    min_tokens: shorter answers are left out of training.
+    """
+
+    prompts: str | None = None
+    endpoint: str | None = None
+    key_env: str | None = None
+    model: str | None = None
+    temperature: NotNegative = 0.7
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 0.8
+    top_k: Annotated[int, Meta(ge=0)] = 20
+    max_tokens: Positive = 512
+    answers: Positive = 1
+    seed: int = 42
+    concurrency: Positive = 8
+    min_tokens: Positive = 14
+
+
+class CacheConfig(_Section):
+    """online: nothing is written, features are computed while training. shard_mb: a file's size.
+    batch_tokens: of one pass. layers: tapped outputs; None: five spread ones."""
+
+    online: bool = False
+    shard_mb: Positive = 512
+    batch_tokens: Annotated[int, Meta(ge=16)] = 1024
+    layers: list[int] | None = None
+
+
+class DraftConfig(_Section):
+    """None of a value: the method's own (``methods.py``). mask_token_id None: a special token that
+    no sample uses. init_layers: target layers whose weights the draft's begin with; None: random.
+    """
+
+    method: Method = "dspark"
+    layers: Positive | None = None
+    block_size: Positive | None = None
+    markov_rank: Annotated[int, Meta(ge=0)] | None = None
+    markov_head_type: Literal["vanilla", "gated", "rnn"] = "vanilla"
+    confidence_head: bool | None = None
+    mask_token_id: int | None = None
+    init_layers: list[int] | None = None
+
+
+class LossConfig(_Section):
+    """Coefficients; None: the method's own. decay: weights exp(-k / decay), or for eagle3 and mtp
+    decay^k. mean: over all supervised tokens of a step ("token"), or of each sequence's own."""
+
+    ce: NotNegative | None = None
+    l1: NotNegative | None = None
+    soft: NotNegative | None = None
+    confidence: NotNegative | None = None
+    decay: Annotated[float, Meta(gt=0)] | None = None
+    mean: Literal["token", "sequence"] | None = None
+
+
+class TrainConfig(_Section):
+    """epochs: over all samples; max_steps: ends sooner, and the learning rate falls to 0 by then.
+
+    batch: sequences a step, over all processes. anchors: of a sequence at most. pack_tokens: of the
+    samples in one forward pass. chunk: rows of logits at once. held_out: share of the samples that
+    calibrate and eval use. dtype: of products; "auto": the faster of bf16 and fp32 here. threads 0:
+    all. checkpoint_s, log_s: seconds between checkpoints, and between points of the curve.
+    """
+
+    epochs: Positive = 10
+    max_steps: Positive | None = None
+    batch: Positive = 16
+    anchors: Positive = 64
+    learning_rate: NotNegative = 6e-4
+    warmup: Share = 0.04
+    clip: NotNegative = 1.0
+    weight_decay: NotNegative = 0.0
+    seed: int = 42
+    pack_tokens: Annotated[int, Meta(ge=64)] = 2048
+    chunk: Positive = 128
+    held_out: Share = 0.05
+    dtype: Literal["auto", "bf16", "fp32", "fp64"] = "auto"
+    device: str = "cpu"
+    threads: Annotated[int, Meta(ge=0)] = 0
+    checkpoint_s: NotNegative = 300.0
+    log_s: NotNegative = 5.0
+
+
+class ExportConfig(_Section):
+    """int8: matrices in 8 bits with a scale a row. embeddings: the target's tables beside it."""
+
+    int8: bool = False
+    embeddings: bool = False
+
+
+class _File(_Section):
+    folder: str = "draft"
+    target: TargetConfig = TargetConfig()
+    regenerate: RegenerateConfig = RegenerateConfig()
+    cache: CacheConfig = CacheConfig()
+    draft: DraftConfig = DraftConfig()
+    loss: LossConfig = LossConfig()
+    train: TrainConfig = TrainConfig()
+    export: ExportConfig = ExportConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftToml:
+    """The whole file. base: its folder; folder: where the stages write."""
+
+    base: Path
+    folder: Path
+    target: TargetConfig
+    regenerate: RegenerateConfig
+    cache: CacheConfig
+    draft: DraftConfig
+    loss: LossConfig
+    train: TrainConfig
+    export: ExportConfig
+
+    @property
+    def answers(self) -> Path:
+        return self.folder / "answers.jsonl"
+
+    @property
+    def features(self) -> Path:
+        return self.folder / "features"
+
+    @property
+    def run(self) -> Path:
+        """Checkpoints and curve of the method; ``run / "export"`` is the draft."""
+        return self.folder / self.draft.method
+
+
+def load(path: str | Path, method: str | None = None) -> DraftToml:
+    """Read the file. method: overrides ``draft.method``. Raises ``SettingsError``, ``OSError``."""
+    path = Path(path)
+    try:
+        raw = tomllib.loads(path.read_text())
+        if method is not None:
+            raw.setdefault("draft", {})["method"] = method
+        file = msgspec.convert(raw, _File)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    sections = {name: getattr(file, name) for name in _File.__struct_fields__ if name != "folder"}
+    return DraftToml(base=path.parent, folder=path.parent / file.folder, **sections)

@@ -1,0 +1,88 @@
+"""What the trainer asks of every method: hidden rows, the Markov input of each, confidence logits.
+
+Legend: T packed tokens of several sequences, A anchors, K proposed tokens, E hidden size,
+N tapped features (their layers side by side), r Markov rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from agentspec.engine.train.spec import DraftSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Packed sequences and their anchors.
+
+    ids, positions, owner [T] int64: token, position in its sequence, index of its sequence.
+    features [T, N], last [T, E] float: tapped outputs, and the last hidden after the final norm.
+    anchors [A] int64: packed index of each anchor. labels, previous [A, K] int64: the tokens that
+    are to be proposed, and the one before each. supervised [A, K] bool: which count.
+    """
+
+    ids: Tensor
+    positions: Tensor
+    owner: Tensor
+    features: Tensor
+    last: Tensor
+    anchors: Tensor
+    labels: Tensor
+    previous: Tensor
+    supervised: Tensor
+
+    @property
+    def context_tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def sequences(self) -> int:
+        return int(self.owner.max()) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """hidden [A, K, E], after the last norm. markov [A, K, r]: input of w2, or None.
+
+    confidence [A, K]: logits, or None.
+    """
+
+    hidden: Tensor
+    markov: Tensor | None = None
+    confidence: Tensor | None = None
+
+
+class DraftNet(nn.Module):
+    """A method. ``w2`` is the Markov head's output matrix [V, r], or None."""
+
+    def __init__(self, spec: DraftSpec):
+        super().__init__()
+        self.spec = spec
+
+    @property
+    def w2(self) -> Tensor | None:
+        return None
+
+    def forward(self, batch: Batch, embedding: Tensor) -> Rows:
+        """Teacher-forced rows of every anchor. embedding [V, E]: the target's, never changed."""
+        raise NotImplementedError
+
+
+def before(batch: Batch, rows: Tensor, at: Tensor) -> Tensor:
+    """Which of the T tokens stand before position ``at`` of the sequence of each row.
+
+    rows [R] int64: a packed index in the row's sequence; at [R] int64 -> [R, T] bool.
+    """
+    same = batch.owner[rows][:, None] == batch.owner[None, :]
+    return same & (batch.positions[None, :] < at[:, None])
+
+
+def eye_of_blocks(anchors: int, size: int, causal: bool, device: torch.device) -> Tensor:
+    """Which rows of all blocks a row sees: its own block's. -> [A*size, A*size] bool."""
+    place = torch.arange(anchors * size, device=device)
+    block = place // size
+    same = block[:, None] == block[None, :]
+    return same & (place[None, :] <= place[:, None]) if causal else same

@@ -1,0 +1,111 @@
+"""Answers of the target as token ids: what a draft learns from. No torch.
+
+One JSON object a line in ``answers.jsonl``: ``{id, ids, prompt_tokens, finish_reason, text}``. The
+loss mask is a suffix: the tokens from ``prompt_tokens`` on. ``answers.json`` beside it says which
+target answered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import Mismatch, TrainError
+from .spec import TargetId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """ids: prompt and answer, the answer's end token included where there was one."""
+
+    id: str
+    ids: list[int]
+    prompt_tokens: int
+    finish_reason: str | None = None
+    text: str = ""
+
+    @property
+    def answer_tokens(self) -> int:
+        return len(self.ids) - self.prompt_tokens
+
+    def cut(self, tokens: int) -> Sample:
+        return Sample(
+            id=self.id,
+            ids=self.ids[:tokens],
+            prompt_tokens=self.prompt_tokens,
+            finish_reason=self.finish_reason,
+            text=self.text,
+        )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace a file whole: a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(path.suffix + ".part")
+    draft.write_text(json.dumps(value, indent=1) + "\n")
+    os.replace(draft, path)
+
+
+def read_json(path: Path) -> Any:
+    """Raises ``TrainError`` naming the file."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise TrainError(f"{path} is missing: run the stage before this one") from None
+    except ValueError as error:
+        raise TrainError(f"{path} cannot be read: {error}") from None
+
+
+class AnswerFile:
+    """The growing file; a line that a killed run left half written is cut off."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def open(self, target: dict[str, Any]) -> set[str]:
+        """Prepare for appending. Returns the ids that are there. Raises ``Mismatch``."""
+        about = self.path.with_suffix(".json")
+        if about.exists():
+            kept = read_json(about)["target"]
+            for name, value in target.items():
+                if kept.get(name) != value:
+                    raise Mismatch(
+                        f"{self.path} holds answers of another target: {name} is "
+                        f"{kept.get(name)!r}, not {value!r}"
+                    )
+        else:
+            write_json(about, {"target": target})
+        if not self.path.exists():
+            return set()
+        text = self.path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            self.path.write_bytes(whole)
+        return {json.loads(line)["id"] for line in whole.splitlines()}
+
+    def append(self, sample: Sample) -> None:
+        line = {name: getattr(sample, name) for name in sample.__slots__}
+        with self.path.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+    def read(self, *, min_tokens: int, most_tokens: int) -> Iterator[Sample]:
+        """Samples cut to ``most_tokens`` with ``min_tokens`` of answer. Raises ``TrainError``."""
+        if not self.path.exists():
+            raise TrainError(f"{self.path} is missing: run 'agentspec draft regenerate' first")
+        with self.path.open() as stream:
+            for line in stream:
+                sample = Sample(**json.loads(line)).cut(most_tokens)
+                if sample.answer_tokens >= min_tokens:
+                    yield sample
+
+
+def answering(target: TargetId) -> dict[str, Any]:
+    """What of a target decides which tokens it answers with, and what they mean."""
+    known = target.to_dict()
+    return {
+        name: known[name] for name in ("weights_id", "tokenizer_sha256", "chat_template_sha256")
+    }

@@ -7,19 +7,20 @@ the transaction's end.
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from operator import add as plus
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, select, text, tuple_
+from sqlalchemy import Connection, Table, and_, delete, text
 
 from . import bulk
 from .histogram import Counts, add, pack, unpack
-from .rollup import Cells, Row, contribution, session_sums
+from .rollup import Cell, CellKey, Cells, Row, contribution, session_sums
 from .rollup_schema import (
     CUBES,
     LEVELS,
+    METRICS,
     SESSION_SUMS,
     SUMS,
     hist,
@@ -29,34 +30,38 @@ from .rollup_schema import (
 )
 
 _ADVISORY_LOCK = 0x61676E75
-_NEAR_BUCKETS = 32
 _EXTREMES = ("LEAST", "GREATEST")
+_HIST_KEY = ("cube", "metric", "bucket_ms", "dim_id")
 _DIMENSIONS = [column.name for column in rollup_dim.columns][2:]
 
 
-def add_rows(connection: Connection, new: Iterable[Row], gone: Sequence[Row] = ()) -> None:
-    """Add rows that were just inserted to every rollup, and take back those that were deleted.
+class Additions:
+    """What rows add to every rollup: gathered in memory, written in one go."""
 
-    Inside the caller's transaction, after its last statement on ``request``.
-    """
-    cells = Cells()
-    sessions = _Sessions()
-    for sign, rows in ((1, new), (-1, gone)):
-        for row in rows:
-            sums = contribution(row)
-            cells.take(row, sums, sign)
-            sessions.take(row, sums, sign)
-    if not cells.sums:
-        return
-    lock(connection)
-    _write_dims(connection, cells)
-    for level in LEVELS:
-        part = cells.at(level)
-        _write_sums(connection, rollup[level], part)
-        _write_hists(connection, level, part)
-    sessions.write(connection)
-    if gone:
-        _sweep(connection)
+    def __init__(self) -> None:
+        self._cells = Cells()
+        self._sessions = _Sessions()
+
+    def take(self, row: Row, sign: int = 1) -> None:
+        """Add a row, or (-1) take one back."""
+        sums = contribution(row)
+        self._cells.take(row, sums, sign)
+        self._sessions.take(row, sums, sign)
+
+    def write(self, connection: Connection, gone: Sequence[Row] = ()) -> None:
+        """Add it to the tables, inside the caller's transaction, after its last statement on
+        ``request``. gone: rows among those taken back that were in the tables."""
+        if not self._cells.cells:
+            return
+        lock(connection)
+        _write_dims(connection, self._cells)
+        for level in LEVELS:
+            part = self._cells.at(level)
+            _write_sums(connection, rollup[level], part)
+            _write_hists(connection, hist[level], part)
+        self._sessions.write(connection)
+        if gone:
+            _sweep(connection, gone)
 
 
 def lock(connection: Connection) -> None:
@@ -73,59 +78,34 @@ def _write_dims(connection: Connection, cells: Cells) -> None:
     bulk.insert(connection, rollup_dim, rows, "ON CONFLICT DO NOTHING")
 
 
-def _write_sums(connection: Connection, table: Table, cells: Cells) -> None:
+def _write_sums(connection: Connection, table: Table, cells: Mapping[CellKey, Cell]) -> None:
     rows = [
-        {"cube": cube, "bucket_ms": bucket_ms, "dim_id": dim, **dict(zip(SUMS, sums, strict=True))}
-        for (cube, bucket_ms, dim), sums in sorted(cells.sums.items())
+        {"cube": cube, "bucket_ms": bucket_ms, "dim_id": dim}
+        | dict(zip(SUMS, cell.sums, strict=True))
+        for (cube, bucket_ms, dim), cell in sorted(cells.items(), key=_place)
+        if any(cell.sums)
     ]
-    if rows:
-        bulk.insert(connection, table, rows, bulk.adding(table, SUMS))
+    bulk.insert(connection, table, rows, bulk.adding(table, SUMS))
 
 
-def _write_hists(connection: Connection, level: str, cells: Cells) -> None:
-    rows = []
-    for (cube, metric), keys in itertools.groupby(sorted(cells.hists), key=lambda key: key[:2]):
-        wanted = [key[2:] for key in keys]
-        found = _stored(connection, level, (cube, metric), wanted)
-        for bucket_ms, dim in wanted:
-            counts = found.get((bucket_ms, dim), {})
-            add(counts, cells.hists[cube, metric, bucket_ms, dim])
-            place = {"cube": cube, "metric": metric, "bucket_ms": bucket_ms, "dim_id": dim}
-            rows.append({**place, "counts": pack(counts)})
-    keys = ", ".join(column.name for column in hist[level].primary_key)
+def _write_hists(connection: Connection, table: Table, cells: Mapping[CellKey, Cell]) -> None:
+    added: dict[tuple[Any, ...], Counts] = {
+        (cube, metric, bucket_ms, dim): counts
+        for (cube, bucket_ms, dim), cell in cells.items()
+        for metric, counts in cell.hists.items()
+        if any(counts.values())
+    }
+    places: list[dict[str, Any]] = [dict(zip(_HIST_KEY, key, strict=True)) for key in sorted(added)]
+    for *key, packed in bulk.lookup(connection, table, places, [*_HIST_KEY, "counts"]):
+        add(added[tuple(key)], unpack(packed))
+    rows = [place | {"counts": pack(added[tuple(place.values())])} for place in places]
+    keys = ", ".join(_HIST_KEY)
     replacing = f"ON CONFLICT ({keys}) DO UPDATE SET counts = excluded.counts"
-    bulk.insert(connection, hist[level], rows, replacing)
+    bulk.insert(connection, table, rows, replacing)
 
 
-def _stored(
-    connection: Connection, level: str, part: tuple[int, str], keys: list[tuple[int, int]]
-) -> dict[tuple[int, int], Counts]:
-    """The histograms of these cells of one cube and metric, by bucket and dimension."""
-    c = hist[level].c
-    query = select(c.bucket_ms, c.dim_id, c.counts).where(c.cube == part[0], c.metric == part[1])
-    found: dict[tuple[int, int], Counts] = {}
-    for some in _near(keys, LEVELS[level]):
-        # SQLite finds the bounds by its index and not the pairs.
-        near = c.bucket_ms.between(some[0][0], some[-1][0])
-        for bucket_ms, dim, counts in connection.execute(
-            query.where(near, tuple_(c.bucket_ms, c.dim_id).in_(some))
-        ):
-            found[bucket_ms, dim] = unpack(counts)
-    return found
-
-
-def _near(
-    keys: list[tuple[int, int]], size: int, most: int = 400
-) -> Iterator[list[tuple[int, int]]]:
-    """Sorted keys in pieces that span few buckets: a late row comes from far back."""
-    piece: list[tuple[int, int]] = []
-    for key in keys:
-        if piece and (len(piece) == most or key[0] - piece[0][0] > _NEAR_BUCKETS * size):
-            yield piece
-            piece = []
-        piece.append(key)
-    if piece:
-        yield piece
+def _place(item: tuple[CellKey, Cell]) -> CellKey:
+    return item[0]
 
 
 class _Sessions:
@@ -141,7 +121,9 @@ class _Sessions:
             return
         key = (row["session_id"], row["key_id"])
         mine = session_sums(row, sums)
-        self._sums[key] = [a + sign * b for a, b in zip(self._sums[key], mine, strict=True)]
+        if sign < 0:
+            mine = [-value for value in mine]
+        self._sums[key] = list(map(plus, self._sums[key], mine))
         at_ms = row["ts_ms"]
         about = self._about.setdefault(key, {"first_ms": at_ms, "last_ms": at_ms})
         about["first_ms"] = min(about["first_ms"], at_ms)
@@ -153,6 +135,7 @@ class _Sessions:
             {"session_id": key[0], "key_id": key[1], **self._about[key]}
             | dict(zip(SESSION_SUMS, self._sums[key], strict=True))
             for key in sorted(self._sums)
+            if any(self._sums[key])
         ]
         least, most = ("MIN", "MAX") if connection.dialect.name == "sqlite" else _EXTREMES
         clause = bulk.adding(
@@ -164,9 +147,18 @@ class _Sessions:
         bulk.insert(connection, rollup_session, rows, clause)
 
 
-def _sweep(connection: Connection) -> None:
-    """Cells that nothing is left in; only taking rows back, which is rare, makes any."""
-    for level in LEVELS:
-        connection.execute(delete(rollup[level]).where(rollup[level].c.requests == 0))
-        connection.execute(delete(hist[level]).where(hist[level].c.counts == "{}"))
-    connection.execute(delete(rollup_session).where(rollup_session.c.requests == 0))
+def _sweep(connection: Connection, gone: Sequence[Row]) -> None:
+    """Delete the cells of these rows, and their sessions, where nothing is left in them."""
+    for level, size_ms in LEVELS.items():
+        buckets = {row["ts_ms"] - row["ts_ms"] % size_ms for row in gone}
+        for table, empty in (
+            (rollup[level], rollup[level].c.requests == 0),
+            (hist[level], hist[level].c.counts == "{}"),
+        ):
+            near = and_(table.c.cube.in_(CUBES), table.c.bucket_ms.in_(buckets))
+            if "metric" in table.c:
+                near = and_(near, table.c.metric.in_(METRICS))
+            connection.execute(delete(table).where(near, empty))
+    c = rollup_session.c
+    mine = c.session_id.in_({row["session_id"] for row in gone})
+    connection.execute(delete(rollup_session).where(mine, c.requests == 0))

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, delete, or_, select, text
 
-from .cells import add_rows, lock
+from .cells import Additions, lock
 from .rollup_schema import DAY_MS, hist, rollup, rollup_floor, rollup_session
 from .schema import request
 
@@ -61,7 +61,10 @@ def rebuild(connection: Connection, told: Callable[[int], Any] | None = None) ->
         rows = connection.execute(query.where(c.ts_ms >= ts_ms, where)).mappings().all()
         if not rows:
             return done
-        add_rows(connection, rows)  # type: ignore[arg-type]  # RowMapping: str keys
+        adding = Additions()
+        for row in rows:
+            adding.take(row)  # type: ignore[arg-type]  # RowMapping: str keys
+        adding.write(connection)
         after = (rows[-1]["ts_ms"], rows[-1]["id"])
         done += len(rows)
         log.info("rollups: %d rows", done)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from sqlalchemy import BigInteger, Connection, Engine, Integer, Text, delete, se
 from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 
 from . import bulk
-from .cells import add_rows
-from .database import upsert
+from .cells import Additions
+from .database import insert_new, upsert
 from .notes import write_notes
 from .record import RequestRecord
 from .replay import Batch
@@ -28,11 +29,13 @@ their session's name."""
 
 _JSON = ("spec_sources", "spec_hist", "decision")
 _TEXT = [c.name for c in request.columns if isinstance(c.type, Text) and c.name not in _JSON]
+_BIG = [c.name for c in request.columns if isinstance(c.type, BigInteger)]
+_SMALL = [c.name for c in request.columns if isinstance(c.type, Integer) and c.name not in _BIG]
 _WHOLE = [
-    (c.name, LARGEST if isinstance(c.type, BigInteger) else 2**31 - 1)
-    for c in request.columns
-    if isinstance(c.type, Integer)
+    (names, itemgetter(*names), limit) for names, limit in ((_BIG, LARGEST), (_SMALL, 2**31 - 1))
 ]
+"""Columns of whole numbers, how to have them out of a row, the largest number that fits."""
+_texts = itemgetter(*_TEXT)
 
 
 def to_row(record: RequestRecord) -> dict[str, Any]:
@@ -44,14 +47,15 @@ def to_row(record: RequestRecord) -> dict[str, Any]:
     row = msgspec.structs.asdict(record)
     for name in _JSON:
         row[name] = msgspec.json.encode(row[name]).decode()
-    for name in _TEXT:
-        text = row[name]
-        if text and (len(text) > MAX_TEXT or "\0" in text):
-            row[name] = text[:MAX_TEXT].replace("\0", "\ufffd")
-    for name, limit in _WHOLE:
-        value = row[name]
-        if value and not -limit <= value <= limit:
-            row[name] = max(-limit, min(limit, value))
+    texts = [text for text in _texts(row) if text]
+    if "\0" in "".join(texts) or max(map(len, texts), default=0) > MAX_TEXT:
+        for name in _TEXT:
+            if row[name]:
+                row[name] = row[name][:MAX_TEXT].replace("\0", "\ufffd")
+    for names, values_of, limit in _WHOLE:
+        numbers = [value for value in values_of(row) if value]
+        if numbers and (max(numbers) > limit or min(numbers) < -limit):
+            row |= {name: max(-limit, min(limit, row[name])) for name in names if row[name]}
     return row
 
 
@@ -70,12 +74,8 @@ def existing(engine: Engine, ids: list[str]) -> set[str]:
 
 def _known(connection: Connection, ids: list[str]) -> dict[str, str]:
     """Id -> status of those that have their row."""
-    found: dict[str, str] = {}
-    for at in range(0, len(ids), 500):
-        query = select(request.c.id, request.c.status)
-        rows = connection.execute(query.where(request.c.id.in_(ids[at : at + 500])))
-        found.update({id: status for id, status in rows})  # noqa: C416
-    return found
+    keys = [{"id": id} for id in ids]
+    return {id: status for id, status in bulk.lookup(connection, request, keys, ["id", "status"])}  # noqa: C416
 
 
 def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
@@ -88,8 +88,9 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
     """
     rows = [to_row(record) for record in [*batch.rows, *batch.lost]]
     try:
+        gathered = Gathered(rows)  # before the transaction, which others may be waiting for
         with engine.begin() as connection:
-            write(connection, rows)
+            gathered.write(connection)
             write_notes(connection, batch.notes)
             _save_offsets(engine, connection, batch)
             return 0
@@ -108,24 +109,39 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
 
 
 def write(connection: Connection, rows: list[dict[str, Any]]) -> int:
-    """Insert those of ``rows`` (see ``to_row``) that are new and add them to the rollups, in the
-    caller's transaction; returns how many were new.
+    """``Gathered(rows).write(connection)``."""
+    return Gathered(rows).write(connection)
+
+
+class Gathered:
+    """Rows (see ``to_row``) and what they add to the rollups, for one transaction, once.
 
     A row that is ``lost`` gives way to the request's end. Of several with one id the first that is
     not lost counts.
     """
-    chosen: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["id"] not in chosen or _ends(row, chosen[row["id"]]["status"]):
-            chosen[row["id"]] = row
-    known = _known(connection, list(chosen))
-    late = [id for id, status in known.items() if _ends(chosen[id], status)]
-    gone = _take_out(connection, late)
-    new = [row for id, row in chosen.items() if id not in known or id in gone]
-    new = _insert(connection, new)
-    if new:
-        add_rows(connection, new, list(gone.values()))
-    return len(new)
+
+    def __init__(self, rows: list[dict[str, Any]]):
+        self._rows: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            if row["id"] not in self._rows or _ends(row, self._rows[row["id"]]["status"]):
+                self._rows[row["id"]] = row
+        self._adding = Additions()
+        for row in self._rows.values():
+            self._adding.take(row)
+
+    def write(self, connection: Connection) -> int:
+        """Insert those rows that are new and add them to the rollups, in the caller's transaction;
+        returns how many were new."""
+        known = _known(connection, list(self._rows))
+        late = [id for id, status in known.items() if _ends(self._rows[id], status)]
+        gone = _take_out(connection, late)
+        new = {id: row for id, row in self._rows.items() if id not in known or id in gone}
+        new = _insert(connection, new)
+        for row in [*(self._rows[id] for id in self._rows.keys() - new.keys()), *gone.values()]:
+            self._adding.take(row, -1)
+        if new:
+            self._adding.write(connection, list(gone.values()))
+        return len(new)
 
 
 def _ends(row: dict[str, Any], status: str) -> bool:
@@ -144,16 +160,21 @@ def _take_out(connection: Connection, ids: list[str]) -> dict[str, dict[str, Any
     return gone
 
 
-def _insert(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Insert rows and return those that were inserted: on PostgreSQL another writer may just have
-    been quicker."""
+def _insert(connection: Connection, rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Insert rows, and return those that were inserted, by id: on PostgreSQL another writer may
+    just have been quicker."""
     if not rows:
-        return []
+        return {}
     if connection.dialect.name == "sqlite":
-        bulk.insert(connection, request, rows, "ON CONFLICT DO NOTHING")
+        bulk.insert(connection, request, list(rows.values()), "ON CONFLICT DO NOTHING")
         return rows
-    inserted = bulk.insert_returning(connection, request, rows, "ON CONFLICT DO NOTHING", "id")
-    return [row for row in rows if row["id"] in inserted]
+    try:
+        with connection.begin_nested():
+            bulk.copy(connection, request, list(rows.values()))
+        return rows
+    except IntegrityError:
+        statement = insert_new(connection, request).returning(request.c.id)
+        return {id: row for id, row in rows.items() if connection.scalar(statement, row)}
 
 
 def _write_one(connection: Connection, row: dict[str, Any]) -> bool:

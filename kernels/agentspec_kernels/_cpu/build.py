@@ -21,6 +21,7 @@ SOURCES = (
     "_cpu/program.cpp",
     "_cpu/pool.h",
     "_cpu/simd.h",
+    "draft_block/cpu.h",
     "linear_q/cpu.h",
     "paged_attention/cpu.h",
     "rms_norm/cpu.h",

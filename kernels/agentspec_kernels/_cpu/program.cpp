@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "../draft_block/cpu.h"
 #include "../linear_q/cpu.h"
 #include "../paged_attention/cpu.h"
 #include "../rms_norm/cpu.h"
@@ -23,10 +24,13 @@ enum OpKind : int32_t {
   kQuant = 2,      // out = quantize(a)                          a=x  n=dim
   kLinear = 3,     // y (+)= W x                                 a=W out=y  n,k  flag 1: q4, 2: add
   kRopeWrite = 4,  // q rotated in place, k and v to the cache   a=qkv b=cos c=sin  n=heads
-  kAttend = 5,     // y = attention(q)                           a=qkv out=y  n=heads
+  kAttend = 5,     // y = attention(q)                           a=qkv out=y  flag 1: a span is mutual
   kSiluQuant = 6,  // out = quantize(silu(gate) * up)            a=gate_up  n=dim
   kGather = 7,     // y[r] = x[rows[r]]                          a=x out=y  n=dim
   kTap = 8,        // y[t][layer : layer+n] = x[t]               a=x out=y  n=dim k=row of y
+  kHeadNorm = 9,   // rms_norm of heads, in place                a=x b=w  n=row of x k=heads layer=column f=eps
+  kWriteKv = 10,   // k rotated in place, k and v to the cache   a=x b=cos c=sin  n=row of x k=column of k
+  kNorm = 11,      // y = rms_norm(a) * b                        a=x b=w out=y  n=dim f=eps
 };
 
 struct Op {
@@ -138,7 +142,7 @@ void fill(Tile& tile, const Run& run, const Op& op, const Span& s, int head, int
     int row = (first + i) / group, h = head * group + (first + i) % group;
     const float* q = (const float*)op.a + (int64_t)(s.row + row) * width + h * m.dim;
     for (int d = 0; d < m.dim; d += kLanes) store_weights(tile.q[i] + d, load(q + d));
-    tile.last[i] = position_of(run, s, row);
+    tile.last[i] = op.flags & 1 ? s.start + s.rows - 1 : position_of(run, s, row);
   }
 }
 
@@ -314,8 +318,8 @@ void rope_write(const Run& run, const Op& op, int row, int head) {
   while (row >= s->row + s->rows) s++;
   int slot = s->start + row - s->row, position = position_of(run, *s, row - s->row);
   int half = m.dim / 2, group = m.heads / m.kv_heads;
-  const float *cos = (const float*)op.b + (int64_t)position * half,
-              *sin = (const float*)op.c + (int64_t)position * half;
+  int64_t turn = (int64_t)(position + s->shift) * half;
+  const float *cos = (const float*)op.b + turn, *sin = (const float*)op.c + turn;
   float* qkv = (float*)op.a + (int64_t)row * (m.heads + 2 * m.kv_heads) * m.dim;
   float *q = qkv + head * group * m.dim, *k = qkv + (m.heads + head) * m.dim;
   int64_t page_floats = (int64_t)m.kv_heads * m.dim * kPage;
@@ -329,19 +333,48 @@ void rope_write(const Run& run, const Op& op, int row, int head) {
            qkv + (m.heads + m.kv_heads + head) * m.dim);
 }
 
+// The same for a row that has a key and a value only.
+void write_kv_row(const Run& run, const Op& op, int row, int head) {
+  const Model& m = *run.model;
+  const Span* s = run.batch->span;
+  while (row >= s->row + s->rows) s++;
+  int position = s->start + row - s->row;
+  int64_t turn = (int64_t)(position + s->shift) * (m.dim / 2);
+  int64_t page_floats = (int64_t)m.kv_heads * m.dim * kPage;
+  Cache cache{m.k + op.layer * m.num_pages * page_floats, m.v + op.layer * m.num_pages * page_floats,
+              m.kv_heads, m.dim};
+  float* k = (float*)op.a + (int64_t)row * op.n + op.k + head * m.dim;
+  rope_head(k, (const float*)op.b + turn, (const float*)op.c + turn, m.dim, k);
+  write_kv(cache, run.batch->pages[s->pages + position / kPage], position % kPage, head, k,
+           k + m.kv_heads * m.dim);
+}
+
 // Tasks are (sixteen rows, kv head): threads that write the same page would fight for its lines.
 void rope_all(Pool& pool, const Run& run, const Op& op, int rows) {
   int heads = run.model->kv_heads;
   int64_t tasks = (int64_t)((rows + kPage - 1) / kPage) * heads;
   for (int64_t t; (t = pool.take(1)) < tasks;) {
     int first = (t / heads) * kPage, last = first + kPage < rows ? first + kPage : rows;
-    for (int row = first; row < last; row++) rope_write(run, op, row, t % heads);
+    for (int row = first; row < last; row++)
+      (op.kind == kRopeWrite ? rope_write : write_kv_row)(run, op, row, t % heads);
   }
+}
+
+void head_norm(const Run& run, const Op& op, int row) {
+  int dim = run.model->dim;
+  float* x = (float*)op.a + (int64_t)row * op.n + op.layer;
+  for (int head = 0; head < op.k; head++, x += dim)
+    scale_row(x, (const float*)op.b, dim, rms_scale(x, dim, op.f), x);
 }
 
 void copy_row(const Run& run, const Op& op, int row) {
   const float* a = (const float*)op.a;
   float* y = (float*)op.out;
+  if (op.kind == kHeadNorm) return head_norm(run, op, row);
+  if (op.kind == kNorm) {
+    const float* x = a + (int64_t)row * op.n;
+    return scale_row(x, (const float*)op.b, op.n, rms_scale(x, op.n, op.f), y + (int64_t)row * op.n);
+  }
   int64_t from = op.kind == kEmbed    ? run.batch->ids[row]
                  : op.kind == kGather ? run.batch->rows[row]
                                       : row;
@@ -407,6 +440,7 @@ void work(Pool& pool, void* argument) {
         attend(pool, run, op);
         break;
       case kRopeWrite:
+      case kWriteKv:
         rope_all(pool, run, op, rows);
         break;
       case kNormQuant:
@@ -422,6 +456,10 @@ void work(Pool& pool, void* argument) {
 }
 
 }  // namespace
+
+extern "C" int agentspec_draft_chain(const DraftHead* head, const DraftChain* chain) {
+  return draft_chain(*head, *chain);
+}
 
 extern "C" int agentspec_run(Runner* runner, const Model* model, const Op* ops, int count,
                              const Batch* batch) {

@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 _EMBED, _NORM_QUANT, _QUANT, _LINEAR, _ROPE_WRITE, _ATTEND, _SILU_QUANT, _GATHER, _TAP = range(9)
+_HEAD_NORM, _WRITE_KV, _NORM = range(9, 12)
 _FOUR_BIT, _ADD = 1, 2
+_MUTUAL = 1
 _LINE = 64
 PAGE = 16
 """Tokens of a K/V page: the lanes of the attention kernel."""
@@ -35,7 +37,7 @@ class _Op(c.Structure):
 
 
 class _Span(c.Structure):
-    _fields_ = [(name, c.c_int32) for name in ("row", "rows", "start", "pages", "tree", "reserved")]
+    _fields_ = [(name, c.c_int32) for name in ("row", "rows", "start", "pages", "tree", "shift")]
 
 
 class _Batch(c.Structure):
@@ -58,6 +60,8 @@ class Rows:
 
     trees: span -> offset into ``parents``, from where on each of its rows has the row that it
     follows (its number within the span, -1: the context); at most ``LONGEST_PATH`` rows on a path.
+    shifts: span -> what is added to its positions to rotate it, where its page table begins in the
+    middle of a text.
     """
 
     ids: npt.NDArray[np.int32]
@@ -66,6 +70,7 @@ class Rows:
     pages: npt.NDArray[np.int32]
     parents: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
     trees: Mapping[int, int] = field(default_factory=dict)
+    shifts: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +108,26 @@ class Program:
 
     PARTS = ("all", "linear", "head", "attend", "rest")
 
-    def __init__(self, *, heads: int, kv_heads: int, dim: int, layers: int, num_pages: int):
-        """K/V planes [layers, P, J, D/2, 16, 2] and [layers, P, J, 8, D, 2] bf16 are made here."""
+    def __init__(
+        self,
+        *,
+        heads: int,
+        kv_heads: int,
+        dim: int,
+        layers: int,
+        num_pages: int,
+        planes: tuple[npt.NDArray, npt.NDArray] | None = None,
+    ):
+        """K/V planes [layers, P, J, D/2, 16, 2] and [layers, P, J, 8, D, 2] bf16 are made here.
+
+        planes: those of another program of the same sizes, to be shared instead.
+        """
         self.num_pages = num_pages
         shape = (layers, num_pages, kv_heads)
-        self.k = aligned((*shape, dim // 2, PAGE, 2), np.uint16)
-        self.v = aligned((*shape, PAGE // 2, dim, 2), np.uint16)
+        self.k, self.v = planes or (
+            aligned((*shape, dim // 2, PAGE, 2), np.uint16),
+            aligned((*shape, PAGE // 2, dim, 2), np.uint16),
+        )
         self._head_shape = (heads, kv_heads, dim)
         self._ops: list[_Op] = []
         self._kept: list[npt.NDArray] = []
@@ -134,9 +153,9 @@ class Program:
         """The shared int8 activations = quantised rms_norm of x [T, E] float32 (or of [R, E])."""
         self._add(_NORM_QUANT, a=x, b=weight, n=weight.shape[0], f=eps, logits=int(gathered))
 
-    def quant(self, x: npt.NDArray) -> None:
-        """The shared int8 activations = quantised x [T, E] float32."""
-        self._add(_QUANT, a=x, n=x.shape[1])
+    def quant(self, x: npt.NDArray, *, gathered: bool = False) -> None:
+        """The shared int8 activations = quantised x [T, E] float32 (or [R, E])."""
+        self._add(_QUANT, a=x, n=x.shape[1], logits=int(gathered))
 
     def silu_quant(self, gate_up: npt.NDArray) -> None:
         """The shared int8 activations = quantised silu(gate) * up; gate_up [T, 2E] float32."""
@@ -163,9 +182,40 @@ class Program:
         """Rotate q and k of qkv [T, (H+2J)*D] by cos, sin [positions, D/2]; write k, v; scale q."""
         self._add(_ROPE_WRITE, a=qkv, b=cos, c=sin, layer=layer)
 
-    def attend(self, qkv: npt.NDArray, out: npt.NDArray, layer: int) -> None:
-        """out [T, H*D] float32 = causal attention of the rotated q over the pages."""
-        self._add(_ATTEND, a=qkv, out=out, layer=layer)
+    def attend(
+        self, qkv: npt.NDArray, out: npt.NDArray, layer: int, *, mutual: bool = False
+    ) -> None:
+        """out [T, H*D] float32 = causal attention of the rotated q over the pages.
+
+        mutual: every row of a span sees all rows of the span, too.
+        """
+        self._add(_ATTEND, a=qkv, out=out, layer=layer, flags=_MUTUAL if mutual else 0)
+
+    def head_norm(
+        self, x: npt.NDArray, weight: npt.NDArray, eps: float, *, column: int, heads: int
+    ) -> None:
+        """rms_norm of each of the heads from ``column`` on, in place; x [T, E], weight [D]."""
+        fields = {"n": x.shape[1], "k": heads, "layer": column, "f": eps}
+        self._add(_HEAD_NORM, a=x, b=weight, **fields)
+
+    def write_kv(
+        self, x: npt.NDArray, cos: npt.NDArray, sin: npt.NDArray, layer: int, *, column: int
+    ) -> None:
+        """Rotate the keys (J*D numbers from ``column`` on) of x [T, E]; write them and the values
+        (as many, behind them) to the layer's pages."""
+        self._add(_WRITE_KV, a=x, b=cos, c=sin, n=x.shape[1], k=column, layer=layer)
+
+    def norm(
+        self,
+        x: npt.NDArray,
+        weight: npt.NDArray,
+        eps: float,
+        out: npt.NDArray,
+        *,
+        gathered: bool = False,
+    ) -> None:
+        """out = rms_norm of x, both [T, E] (or [R, E]) float32."""
+        self._add(_NORM, a=x, b=weight, out=out, n=x.shape[1], f=eps, logits=int(gathered))
 
     def gather(self, x: npt.NDArray, out: npt.NDArray) -> None:
         """out[r] = x[gather[r]]; x [T, E], out [R, E] float32."""
@@ -208,7 +258,10 @@ class Program:
             self._arrays[part] = (_Op * len(chosen))(*chosen)
         ops = self._arrays[part]
         spans = (_Span * len(rows.spans))(
-            *[(*span, rows.trees.get(i, -1), 0) for i, span in enumerate(rows.spans)]
+            *[
+                (*span, rows.trees.get(i, -1), rows.shifts.get(i, 0))
+                for i, span in enumerate(rows.spans)
+            ]
         )
         batch = _Batch(
             len(rows.ids),

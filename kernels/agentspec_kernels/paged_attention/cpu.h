@@ -29,10 +29,11 @@ constexpr float kLog2E = 1.44269504088896341f;
 // Rows [row, row + rows) of the batch: one sequence's tokens at positions start, start + 1, ...
 // In a tree (tree >= 0: index of its first entry in the parents) row i follows row parents[i] < i of
 // the span (row 0 follows the context), so it stands one position behind it; its K and V still go to
-// slot start + i, and it sees the context and the rows on its path only.
+// slot start + i, and it sees the context and the rows on its path only. Rows are rotated for their
+// position + shift: a page table may begin in the middle of a text.
 struct Span {
   int32_t row, rows, start, pages;  // pages: index of its first entry in the page tables
-  int32_t tree, reserved;
+  int32_t tree, shift;
 };
 
 constexpr int kMaxPath = 64;  // rows on a path of a tree

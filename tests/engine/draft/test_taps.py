@@ -103,7 +103,7 @@ def engine_of(runner: ToyRunner, *drafters) -> Engine:
 def request(number: int, prompt: Seq[int], sources=("watcher", "other")) -> GenerationRequest:
     return GenerationRequest(
         id=f"r{number}",
-        prompt=tuple(prompt),
+        prompt=list(prompt),
         sampling=SamplingParams(temperature=0.0),
         max_tokens=30,
         sources=tuple(sources),

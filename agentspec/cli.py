@@ -69,6 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Every command; ``run`` of the parsed arguments carries it out."""
     from agentspec.bench.cli import add_parser as add_bench
     from agentspec.connect.cli import add_parser as add_connect
+    from agentspec.engine.train.cli import add_parser as add_draft
     from agentspec.store.cost_cli import add_parser as add_cost
     from agentspec.store.keys_cli import add_parser as add_keys
     from agentspec.store.price_cli import add_parser as add_prices
@@ -87,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_cost(commands, _add_settings, _cost)
     add_keys(commands, _add_settings, lambda name: partial(_keys, name))
     add_connect(commands)
+    add_draft(commands)
     add_bench(commands)
     return parser
 

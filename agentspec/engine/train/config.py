@@ -25,7 +25,7 @@ class _Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
     pass
 
 
-class TargetConfig(_Section):
+class TargetConfig(_Section, frozen=True):
     """weights: GGUF file or safetensors folder; None: the embedded model. name: written into the
     draft. format: as ``engine.dtype``: features are those of the arithmetic that serves.
     context_tokens: longer samples are cut."""
@@ -37,7 +37,7 @@ class TargetConfig(_Section):
     tool_format: str = "auto"
 
 
-class RegenerateConfig(_Section):
+class RegenerateConfig(_Section, frozen=True):
     """prompts: JSON lines, a chat request each. endpoint: base URL (with /v1) of an
     OpenAI-compatible server that runs the target; None: in process. key_env: the variable with its
     key. model: its name there. answers: of each prompt. concurrency: requests at a time.
@@ -59,7 +59,7 @@ class RegenerateConfig(_Section):
     min_tokens: Positive = 14
 
 
-class CacheConfig(_Section):
+class CacheConfig(_Section, frozen=True):
     """online: nothing is written, features are computed while training. shard_mb: a file's size.
     batch_tokens: of one pass. layers: tapped outputs; None: five spread ones."""
 
@@ -69,7 +69,7 @@ class CacheConfig(_Section):
     layers: list[int] | None = None
 
 
-class DraftConfig(_Section):
+class DraftConfig(_Section, frozen=True):
     """None of a value: the method's own (``methods.py``). mask_token_id None: a special token that
     no sample uses. init_layers: target layers whose weights the draft's begin with; None: random.
     """
@@ -84,7 +84,7 @@ class DraftConfig(_Section):
     init_layers: list[int] | None = None
 
 
-class LossConfig(_Section):
+class LossConfig(_Section, frozen=True):
     """Coefficients; None: the method's own. decay: weights exp(-k / decay), or for eagle3 and mtp
     decay^k. mean: over all supervised tokens of a step ("token"), or of each sequence's own."""
 
@@ -96,7 +96,7 @@ class LossConfig(_Section):
     mean: Literal["token", "sequence"] | None = None
 
 
-class TrainConfig(_Section):
+class TrainConfig(_Section, frozen=True):
     """epochs: over all samples; max_steps: ends sooner, and the learning rate falls to 0 by then.
 
     batch: sequences a step, over all processes. anchors: of a sequence at most. pack_tokens: of the
@@ -124,14 +124,14 @@ class TrainConfig(_Section):
     log_s: NotNegative = 5.0
 
 
-class ExportConfig(_Section):
+class ExportConfig(_Section, frozen=True):
     """int8: matrices in 8 bits with a scale a row. embeddings: the target's tables beside it."""
 
     int8: bool = False
     embeddings: bool = False
 
 
-class _File(_Section):
+class _File(_Section, frozen=True):
     folder: str = "draft"
     target: TargetConfig = TargetConfig()
     regenerate: RegenerateConfig = RegenerateConfig()

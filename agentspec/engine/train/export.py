@@ -62,3 +62,176 @@ the same tensors; config keys ``speculators_model_type``, ``speculators_config``
 ``transformer_layer_config``, and ``aux_hidden_state_layer_ids`` = layer id + 1. For eagle3, dspark
 and dflash only.
 """
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from .errors import TrainError
+from .nets import DraftNet, build_net
+from .samples import read_json, write_json
+from .spec import DraftSpec, TargetId
+from .target import Tables
+
+WEIGHTS, CONFIG, SCALE = "model.safetensors", "config.json", "_scale"
+
+
+@dataclass(slots=True)
+class Draft:
+    """A draft as it lies on disk. tensors: by name, of any float dtype. about: the object
+    ``agentspec`` of its config."""
+
+    spec: DraftSpec
+    tensors: dict[str, Tensor]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, net: DraftNet, target: TargetId, trained_tokens: int) -> Draft:
+        """A copy of the net's weights in bf16."""
+        tensors = {
+            name: value.detach().cpu().bfloat16().contiguous()
+            for name, value in net.state_dict().items()
+        }
+        about = {
+            "method": net.spec.method,
+            "target": target.to_dict(),
+            "trained_tokens": trained_tokens,
+        }
+        return cls(net.spec, tensors, about)
+
+    def net(self) -> DraftNet:
+        """The module with these weights, float32. Raises ``TrainError`` naming a tensor."""
+        net = build_net(self.spec)
+        own = net.state_dict()
+        for name in (*own.keys() - self.tensors.keys(), *self.tensors.keys() - own.keys()):
+            if name not in ("embed_tokens.weight", "lm_head.weight"):
+                raise TrainError(f"the draft's tensor {name} is missing or too much")
+        for name, weight in own.items():
+            found = self.tensors[name]
+            if found.shape != weight.shape:
+                raise TrainError(
+                    f"the draft's tensor {name} is {list(found.shape)}, not {list(weight.shape)}"
+                )
+        net.load_state_dict({name: self.tensors[name].float() for name in own})
+        return net
+
+
+def write_deepspec(
+    folder: Path, draft: Draft, *, int8: bool = False, tables: Tables | None = None
+) -> int:
+    """Write DeepSpec's layout. tables: the target's, to lie beside. Returns bytes of weights."""
+    config = draft.spec.to_config() | {"agentspec": draft.about}
+    return _write(folder, config, _stored(draft.tensors, int8=int8, tables=tables))
+
+
+def write_speculators(folder: Path, draft: Draft) -> int:
+    """Write speculators' layout, bf16. Raises ``TrainError`` for a method that it doesn't know."""
+    spec = draft.spec
+    names = {"dspark": "DSparkDraftModel", "dflash": "DFlashDraftModel", "eagle3": "Eagle3Model"}
+    if spec.method not in names:
+        raise TrainError(f"speculators' layout has no place for {spec.method}")
+    own = spec.to_config()
+    shape = {key: own[key] for key in _SHAPE}
+    config = {
+        "architectures": [names[spec.method]],
+        "speculators_model_type": spec.method,
+        "speculators_version": "0.7.0",
+        "speculators_config": {
+            "algorithm": spec.method,
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": spec.proposals}],
+            "default_proposal_method": "greedy",
+            "verifier": {
+                "name_or_path": draft.about["target"]["name"],
+                "architectures": [own["architectures"][0].split("DSpark")[0] + "ForCausalLM"],
+            },
+        },
+        "transformer_layer_config": shape,
+        "draft_vocab_size": spec.target.vocab,
+        "target_hidden_size": spec.target.hidden,
+        "num_target_layers": spec.target.layers,
+        "aux_hidden_state_layer_ids": [tap + 1 for tap in spec.target_layer_ids],
+        "agentspec": draft.about,
+    }
+    config |= {key: own[key] for key in _EXTRAS if key in own}
+    return _write(folder, config, _stored(draft.tensors, int8=False, tables=None))
+
+
+_SHAPE = (
+    *("model_type", "num_hidden_layers", "hidden_size", "intermediate_size"),
+    *("num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "hidden_act"),
+    *("max_position_embeddings", "rope_theta", "rope_parameters", "rms_norm_eps"),
+    *("attention_bias", "layer_types", "tie_word_embeddings"),
+)
+_EXTRAS = (
+    *("block_size", "mask_token_id", "markov_rank", "markov_head_type", "enable_confidence_head"),
+    *("confidence_head_with_markov", "sample_from_anchor", "causal", "ttt_length"),
+)
+
+
+def read_draft(folder: Path) -> Draft:
+    """A draft in either layout, int8 dequantised. Raises ``TrainError``."""
+    config = read_json(folder / CONFIG)
+    if "speculators_model_type" in config:
+        taps = [layer - 1 for layer in config["aux_hidden_state_layer_ids"]]
+        config = {**config["transformer_layer_config"], **config, "target_layer_ids": taps}
+    if "agentspec" not in config:
+        raise TrainError(f"{folder / CONFIG}: no object 'agentspec': it wasn't trained here")
+    try:
+        stored = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise TrainError(f"{folder / WEIGHTS} cannot be read: {error}") from None
+    tensors = {
+        name: value.float() * stored[name + SCALE][:, None] if name + SCALE in stored else value
+        for name, value in stored.items()
+        if not name.endswith(SCALE)
+    }
+    return Draft(DraftSpec.from_config(config), tensors, config["agentspec"])
+
+
+def amend(folder: Path, **about: Any) -> None:
+    """Set entries of the object ``agentspec`` of a written draft."""
+    config = read_json(folder / CONFIG)
+    config["agentspec"] |= about
+    write_json(folder / CONFIG, config)
+
+
+def quantized(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight [N, K] -> codes [N, K] int8 and scales [N] float32; a row of zeros has scale 0."""
+    wide = weight.float()
+    scale = wide.abs().amax(1) / 127
+    codes = wide / torch.where(scale > 0, scale, 1.0)[:, None]
+    return codes.round().clamp(-127, 127).to(torch.int8), scale
+
+
+def _stored(
+    tensors: Mapping[str, Tensor], *, int8: bool, tables: Tables | None
+) -> dict[str, Tensor]:
+    """What goes into the file: bf16, or codes and scales of the matrices."""
+    found: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if int8 and value.dim() == 2 and not name.startswith("confidence_head."):
+            found[name], found[name + SCALE] = quantized(value)
+        else:
+            found[name] = value.bfloat16()
+    if tables is not None:
+        found["embed_tokens.weight"] = tables.embedding.bfloat16()
+        found["lm_head.weight"] = tables.head.bfloat16().clone()
+    return {name: value.contiguous() for name, value in found.items()}
+
+
+def _write(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / (WEIGHTS + ".part")
+    save_file(tensors, draft, metadata={"format": "pt"})
+    draft.replace(folder / WEIGHTS)
+    (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
+    return (folder / WEIGHTS).stat().st_size

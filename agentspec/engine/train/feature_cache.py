@@ -3,8 +3,9 @@
 Legend: T tokens of all samples of a shard, N tapped features, E hidden size.
 
 ``manifest.json``: version, target (``TargetId``), layers, answers_sha256, samples [{id, shard,
-start, tokens, prompt_tokens}]. ``NNNNN.safetensors``: ids [T] int32, features [T, N] and last [T, E] bf16.
-A shard is written whole, then named in the manifest; so an interrupted run goes on where it was.
+start, tokens, prompt_tokens}]. ``NNNNN.safetensors``: ids [T] int32, features [T, N] and last
+[T, E] bf16. A shard is written whole, then named in the manifest; so an interrupted run goes on
+where it was.
 """
 
 from __future__ import annotations

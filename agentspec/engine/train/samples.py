@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from .errors import Mismatch, TrainError
-from .spec import TargetId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,11 +100,3 @@ class AnswerFile:
                 sample = Sample(**json.loads(line)).cut(most_tokens)
                 if sample.answer_tokens >= min_tokens:
                     yield sample
-
-
-def answering(target: TargetId) -> dict[str, Any]:
-    """What of a target decides which tokens it answers with, and what they mean."""
-    known = target.to_dict()
-    return {
-        name: known[name] for name in ("weights_id", "tokenizer_sha256", "chat_template_sha256")
-    }

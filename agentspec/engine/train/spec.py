@@ -147,7 +147,7 @@ class DraftSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetId:
-    """Which target a draft or its data was made for; all of it must be equal to go together.
+    """Which target a draft or its data was made for; all but the name must be equal to go together.
 
     weights_id and the sums: ``identity.py``. format: the arithmetic that gave the features ("int8",
     "torch-bfloat16"): a draft sees those of the format that serves.
@@ -166,7 +166,7 @@ class TargetId:
     def require(self, other: Mapping[str, Any], what: str) -> None:
         """Raise ``Mismatch`` naming the first field that differs in ``other``, part of ``what``."""
         for name, mine in self.to_dict().items():
-            if other.get(name) != mine:
+            if name != "name" and other.get(name) != mine:
                 raise Mismatch(
                     f"{what} was made for another target: {name} is {other.get(name)!r}, "
                     f"not {mine!r}"

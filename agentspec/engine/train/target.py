@@ -75,9 +75,9 @@ class Target:
         settings = EngineSettings()
         settings.weights = str(path)
         settings.dtype = toml.target.format
-        context = min(toml.target.context_tokens, checkpoint.config.context_tokens)
-        settings.context_tokens = context
-        settings.kv_tokens = max(context, 8192)
+        # The engine's own window stays: it decides how tools are shown to the model.
+        settings.context_tokens = max(settings.context_tokens, toml.target.context_tokens)
+        settings.kv_tokens = max(settings.kv_tokens, settings.context_tokens)
         settings.threads = toml.train.threads
         settings.tool_format = toml.target.tool_format
         layers = tuple(toml.cache.layers or spread_layers(checkpoint.config.layers))
@@ -105,13 +105,20 @@ class Target:
             runner = self.runner
             self._id = TargetId(
                 name=self.name,
-                weights_id=weights_id(self.path),
                 format="int8" if runner.exact else runner.kind,
                 vocab_size=self.checkpoint.config.vocab,
-                tokenizer_sha256=tokenizer_sha256(self.tokenizer),
-                chat_template_sha256=chat_template_sha256(self.tokenizer),
+                **self.answering,
             )
         return self._id
+
+    @cached_property
+    def answering(self) -> dict[str, str]:
+        """What decides which tokens it answers with, and what they mean."""
+        return {
+            "weights_id": weights_id(self.path),
+            "tokenizer_sha256": tokenizer_sha256(self.tokenizer),
+            "chat_template_sha256": chat_template_sha256(self.tokenizer),
+        }
 
     def features(self, sequences: Sequence[Sequence[int]], batch_tokens: int) -> Iterator[Featured]:
         """Of every sequence in turn, each read from its beginning; batched where they are short."""

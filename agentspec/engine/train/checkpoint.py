@@ -1,0 +1,69 @@
+"""A run's state on disk, so that a killed run goes on bit for bit where its checkpoint was."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .errors import Mismatch, TrainError
+from .nets import DraftNet
+
+
+@dataclass(slots=True)
+class State:
+    """step: the next one. rows, context: supervised and read tokens so far; seconds of training.
+
+    plan: what must be equal for a run to go on: data, shapes, loss, schedule. dtype: of products,
+    kept so that "auto" can't choose another on the way.
+    """
+
+    plan: dict[str, Any]
+    dtype: str
+    step: int = 0
+    rows: int = 0
+    context: int = 0
+    flops: int = 0
+    seconds: float = 0.0
+
+
+def save(path: Path, state: State, net: DraftNet, optimizer: torch.optim.Optimizer) -> None:
+    """Replace the checkpoint whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole = {
+        "state": asdict(state),
+        "net": net.state_dict(),
+        "optimizer": optimizer.state_dict(),
+    }
+    draft = path.with_suffix(".part")
+    torch.save(whole, draft)
+    os.replace(draft, path)
+
+
+def restore(
+    path: Path, plan: dict[str, Any], net: DraftNet, optimizer: torch.optim.Optimizer
+) -> State | None:
+    """Load a checkpoint into net and optimiser; None where there is none.
+
+    Raises ``Mismatch`` naming the first entry of ``plan`` that was another then, ``TrainError``
+    where the file cannot be read.
+    """
+    if not path.exists():
+        return None
+    try:
+        whole = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError) as error:
+        raise TrainError(f"{path} cannot be read: {error}") from None
+    state = State(**whole["state"])
+    for name in plan.keys() | state.plan.keys():
+        if plan.get(name) != state.plan.get(name):
+            raise Mismatch(
+                f"{path} is of another run: {name} was {state.plan.get(name)!r}, now "
+                f"{plan.get(name)!r}; take another 'folder' or pass --restart"
+            )
+    net.load_state_dict(whole["net"])
+    optimizer.load_state_dict(whole["optimizer"])
+    return state

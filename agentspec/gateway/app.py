@@ -21,8 +21,8 @@ from starlette.routing import Route
 from agentspec.backends.base import Backend
 from agentspec.backends.registry import build
 from agentspec.routing.attempts import Attempts
-from agentspec.routing.cooldown import Cooldown
-from agentspec.routing.policy import StaticOrder
+from agentspec.routing.circuit import Circuits
+from agentspec.routing.policy import FixedOrder
 from agentspec.settings import VENDOR_KINDS, ServerSettings, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.store.pricer import Pricer
@@ -72,15 +72,15 @@ def create_app(
     access = access_for(settings, clock)
     used = build(settings) if backends is None else backends
     metrics = Metrics(frozenset(settings.models), metrics_dir)
-    cooldown = Cooldown(clock.tick_s)
+    circuits = Circuits(clock.tick_s, clock.wall_s)
     kept = kept_for(settings, clock)
     pricer = Pricer(settings)
     limits = limits_for(settings, pricer, clock)
     journal = Journal(settings.data_path) if journal is None else journal
     ledger = Ledger(journal, metrics, pricer, limits.settle)
     vendors = frozenset(n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS)
-    attempts = Attempts(used, cooldown)
-    parts = (settings.models, StaticOrder(cooldown), attempts, ledger, clock, limits)
+    attempts = Attempts(used, circuits)
+    parts = (settings.models, FixedOrder(circuits), attempts, ledger, clock, limits)
     app = FastAPI(
         title="agentspec",
         docs_url=None,

@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -23,7 +24,13 @@ from agentspec.routing.policy import Policy
 from agentspec.settings import ModelSettings
 from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk
-from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest, ModelNotFound
+from agentspec.wire.errors import (
+    AgentspecError,
+    InternalError,
+    InvalidRequest,
+    ModelNotFound,
+    UpstreamTimeout,
+)
 from agentspec.wire.nesting import check_nesting, first_text
 from agentspec.wire.spelling import respell
 from agentspec.wire.surrogates import holds_half
@@ -38,6 +45,8 @@ from .surface import Answer, Asked, Caller, HoldsCalls, Started, Surface
 from .tally import Tally
 
 log = logging.getLogger(__name__)
+_GRACE_S = 0.1
+"""Our engine holds deadlines itself, and tells then what it did; it goes first."""
 
 
 class _Named(msgspec.Struct):
@@ -158,6 +167,10 @@ class TurnService:
         opened: OpenRecord,
     ) -> Turn:
         request = asked.request
+        deadline_ms = request.agentspec.deadline_ms if request.agentspec is not None else None
+        if deadline_ms is not None and deadline_ms < 1:
+            name = "agentspec.deadline_ms"
+            raise InvalidRequest(f"Invalid '{name}': it must be at least 1.", param=name)
         session = session_of(request, headers)
         opened.stream = bool(request.stream)
         opened.session_id, opened.session_source = session.id, session.source
@@ -169,6 +182,7 @@ class TurnService:
             created_s=opened.ts_ms // 1000,
             extension=extension_for(request, session.id, scope),
             native=asked.native,
+            upstream_names=model.upstream_names,
         )
 
     def _opening_record(
@@ -198,11 +212,10 @@ class TurnService:
         """Decide and answer; whatever happens, the row is closed before the last byte."""
         try:
             exchange.headers = await self._limits.admit(turn.id, identity, wanting)
-            tally.decision = self._policy.decide(situation)
-            if turn.request.stream:
-                await self._stream(turn, tally.decision, tally, answer, exchange)
-            else:
-                await self._whole(turn, tally.decision, tally, answer, exchange)
+            tally.decision = decision = self._policy.decide(situation)
+            run = self._stream if turn.request.stream else self._whole
+            async with _until(turn.extension.deadline_ms, tally.age_s(self._clock.tick_s())):
+                await run(turn, decision, tally, answer, exchange)
         except AgentspecError as error:
             await self._fail(error, tally, exchange)
         except asyncio.CancelledError:
@@ -211,6 +224,9 @@ class TurnService:
         except Exception:
             log.exception("request %s failed", turn.id)
             await self._fail(_unforeseen(), tally, exchange)
+        finally:
+            if tally.decision is not None:
+                self._attempts.ended(tally.decision)
 
     async def _fail(self, error: AgentspecError, tally: Tally, exchange: Exchange) -> None:
         respell(error, exchange.spelling())
@@ -244,6 +260,15 @@ class TurnService:
         self._ledger.close(tally.finished(self._clock.tick_s()), tally.notes())
         await exchange.send_json(200, body, {})
 
+    async def _following(
+        self, rest: AsyncGenerator[ChatChunk], decision: Decision
+    ) -> ChatChunk | None:
+        try:
+            return await anext(rest, None)
+        except AgentspecError as error:
+            self._attempts.broke(decision, error)
+            raise
+
     async def _stream(
         self,
         turn: Turn,
@@ -266,11 +291,28 @@ class TurnService:
                 with tally.waiting(tick_s):
                     if encoded:
                         await exchange.send_events(encoded)
-                    chunk = await anext(rest, None)
+                    chunk = await self._following(rest, decision)
         end = await answer.end(tally.usage, tally.report)
         tally.say(end)
         self._ledger.close(tally.finished(tick_s()), tally.notes())
         await exchange.send_events(end, last=True)
+
+
+@contextlib.asynccontextmanager
+async def _until(deadline_ms: int | None, age_s: float) -> AsyncIterator[None]:
+    """Break off what is inside when the caller's deadline has passed. age_s: of the request."""
+    if deadline_ms is None:
+        yield
+        return
+    limit = asyncio.timeout(deadline_ms / 1000 - age_s + _GRACE_S)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        message = "The request's deadline (agentspec.deadline_ms) passed before it was done."
+        raise UpstreamTimeout(message, code="deadline_exceeded") from None
 
 
 def _ready(answer: Answer, decision: Decision) -> None:

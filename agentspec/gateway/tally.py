@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,11 +75,13 @@ class Tally:
         self.decision: Decision | None = None
         self._request: ChatRequest | None = None
         self._upstream_model = ""
+        self._names: Mapping[str, str] = {}
 
     def take_request(self, request: ChatRequest, model: ModelSettings) -> None:
         """The request was understood, and will run on ``model``."""
         self._request = request
         self._upstream_model = model.upstream_name or request.model
+        self._names = model.upstream_names
         self.workload = workload_of(request)
 
     @contextlib.contextmanager
@@ -120,6 +122,10 @@ class Tally:
         if piece is not None:
             call.name = call.name or piece.name or ""
             call.arguments += piece.arguments or ""
+
+    def age_s(self, now_s: float) -> float:
+        """How long ago the request was taken in."""
+        return now_s - self._started_s
 
     def say(self, piece: bytes) -> None:
         """What the client is sent of the answer, piece by piece."""
@@ -217,6 +223,7 @@ class Tally:
             record.decision = self.decision.as_record()
             record.attempts = len(self.decision.attempts)
             record.backend, record.backend_kind = self.decision.chosen, self.decision.chosen_kind
+            record.upstream_model = self._names.get(record.backend, self._upstream_model)
 
     def _add_usage(self, record: RequestRecord) -> None:
         usage = self.usage

@@ -47,7 +47,8 @@ class Decision:
 
     order: backends to try, best first; never empty. reason: why ``order[0]`` comes first.
     propensity: the probability with which the policy would choose ``order[0]`` in this situation.
-    chosen, chosen_kind, attempts: filled in as the decision is carried out.
+    chosen, chosen_kind, attempts: filled in as the decision is carried out. running: the backend
+    whose call runs, "" for none.
     """
 
     policy: str
@@ -58,10 +59,12 @@ class Decision:
     chosen: str = ""
     chosen_kind: str = ""
     attempts: list[Attempt] = field(default_factory=list)
+    running: str = ""
 
     def begin(self, backend: Backend) -> None:
         """A backend is tried now. Noted first, so that a request cancelled meanwhile shows it."""
         self.chosen, self.chosen_kind = backend.name, backend.kind
+        self.running = backend.name
         self.attempts.append(Attempt(backend.name))
 
     def failed(self, error: AgentspecError) -> None:
@@ -73,6 +76,8 @@ class Decision:
         failed = self.attempts[:-1]
         if not failed:
             return self.reason
+        if failed[-1].backend == self.chosen:
+            return f"{self.reason}; asked again after {', '.join(a.error or '' for a in failed)}"
         told = [f"'{attempt.backend}' failed ({attempt.error})" for attempt in failed]
         told[0] = f"'{failed[0].backend}' ({self.reason}) failed ({failed[0].error})"
         return f"{', '.join(told)}; '{self.chosen}' is next in order"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .cooldown import Cooldown
+from .circuit import Circuits
 from .decision import Candidate, Decision, Situation
 
 
@@ -17,16 +17,16 @@ class Policy(Protocol):
         ...
 
 
-class StaticOrder:
+class FixedOrder:
     """The configured order; a backend that could not be reached a moment ago goes to the end.
 
     It is not left out: where all others fail too, it is the last chance.
     """
 
-    name = "static"
+    name = "fixed"
 
-    def __init__(self, cooldown: Cooldown):
-        self._cooldown = cooldown
+    def __init__(self, circuits: Circuits):
+        self._circuits = circuits
 
     def decide(self, situation: Situation) -> Decision:
         candidates = tuple(self._weigh(name) for name in situation.backends)
@@ -41,7 +41,6 @@ class StaticOrder:
         return Decision(self.name, ready + cooling, candidates, reason)
 
     def _weigh(self, backend: str) -> Candidate:
-        remaining_s = self._cooldown.remaining_s(backend)
-        if remaining_s > 0:
-            return Candidate(backend, False, f"cooling down for {remaining_s:.1f} s")
+        if not self._circuits.ready(backend):
+            return Candidate(backend, False, self._circuits.why(backend))
         return Candidate(backend, True, "available")

@@ -152,7 +152,7 @@ async def test_the_row_of_an_engine_answer(start):
     assert (row.busy_prefill_us, row.busy_decode_us, row.queue_ms) == (100, 200, 1.5)
     assert (row.client, row.client_version) == ("opencode", "1.18.33")
     assert (row.max_tokens, row.temperature, row.token_source) == (9, 0.5, "engine")
-    assert row.decision["policy"] == "static" and row.decision["propensity"] == 1.0
+    assert row.decision["policy"] == "fixed" and row.decision["propensity"] == 1.0
     assert row.ttft_ms is not None and 0 < row.ttft_ms <= row.e2e_ms
 
 

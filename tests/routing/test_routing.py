@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from agentspec.backends.base import Turn
-from agentspec.routing.attempts import Attempts, may_fall_back
-from agentspec.routing.cooldown import LONGEST_S, Cooldown
+from agentspec.routing.attempts import Attempts, Pace, may_fall_back
+from agentspec.routing.circuit import LONGEST_S, Circuits
 from agentspec.routing.decision import Decision, Situation
-from agentspec.routing.policy import StaticOrder
+from agentspec.routing.policy import FixedOrder
 from agentspec.wire.chat import ChatChunk, ChatResponse, decode_request
 from agentspec.wire.errors import (
     AgentspecError,
@@ -68,11 +68,19 @@ class Scripted:
         return None
 
 
-def made(*backends: Scripted) -> tuple[Attempts, Decision, Cooldown]:
-    cooldown = Cooldown(Clock())
+def made(*backends: Scripted) -> tuple[Attempts, Decision, Circuits]:
+    circuits = Circuits(Clock())
     names = tuple(backend.name for backend in backends)
-    decision = StaticOrder(cooldown).decide(Situation("m", "s", "chat", names))
-    return Attempts({b.name: b for b in backends}, cooldown), decision, cooldown
+    decision = FixedOrder(circuits).decide(Situation("m", "s", "chat", names))
+    made = Attempts({b.name: b for b in backends}, circuits, pace=NO_PACE)
+    return made, decision, circuits
+
+
+async def no_sleep(_: float) -> None:
+    return None
+
+
+NO_PACE = Pace(no_sleep, lambda: 0.5)
 
 
 RETRIED = [
@@ -136,10 +144,10 @@ async def test_an_empty_stream_is_a_failure():
 @pytest.mark.parametrize("kind", [UpstreamUnreachable, UpstreamDisconnected])
 async def test_only_connection_failures_cool_down(kind):
     answered = UpstreamFailed("x", status=500)
-    attempts, decision, cooldown = made(Scripted("a", answered), Scripted("b", kind("x")))
+    attempts, decision, circuits = made(Scripted("a", answered), Scripted("b", kind("x")))
     with pytest.raises(kind):
         await attempts.complete(decision, TURN)
-    assert cooldown.remaining_s("a") == 0.0 and cooldown.remaining_s("b") > 0
+    assert circuits.remaining_s("a") == 0.0 and circuits.remaining_s("b") > 0
 
 
 async def test_the_reason_is_that_of_the_backend_that_was_chosen():
@@ -155,11 +163,11 @@ async def test_the_reason_is_that_of_the_backend_that_was_chosen():
 
 def test_static_order():
     clock = Clock()
-    cooldown = Cooldown(clock)
-    policy = StaticOrder(cooldown)
+    circuits = Circuits(clock)
+    policy = FixedOrder(circuits)
     fresh = policy.decide(SITUATION)
     assert fresh.order == ("a", "b", "c") and fresh.propensity == 1.0
-    cooldown.failed("a")
+    circuits.failed("a", UpstreamUnreachable("x"))
     cooling = policy.decide(SITUATION)
     assert cooling.order == ("b", "c", "a")
     assert [c.eligible for c in cooling.candidates] == [False, True, True]
@@ -167,21 +175,21 @@ def test_static_order():
     clock.now_s += 1.01
     assert policy.decide(SITUATION).order == ("a", "b", "c")
     for name in SITUATION.backends:
-        cooldown.failed(name)
+        circuits.failed(name, UpstreamUnreachable("x"))
     assert set(policy.decide(SITUATION).order) == set(SITUATION.backends)
 
 
 def test_a_pause_doubles_up_to_a_limit_and_ends_with_success():
-    cooldown = Cooldown(Clock())
+    circuits = Circuits(Clock())
     pauses = []
     for _ in range(8):
-        cooldown.failed("a")
-        pauses.append(cooldown.remaining_s("a"))
+        circuits.failed("a", UpstreamUnreachable("x"))
+        pauses.append(circuits.remaining_s("a"))
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0] and pauses[-1] == LONGEST_S
-    cooldown.succeeded("a")
-    assert cooldown.remaining_s("a") == 0.0
-    cooldown.failed("a")
-    assert cooldown.remaining_s("a") == 1.0
+    circuits.succeeded("a")
+    assert circuits.remaining_s("a") == 0.0
+    circuits.failed("a", UpstreamUnreachable("x"))
+    assert circuits.remaining_s("a") == 1.0
 
 
 def test_a_decision_is_logged_as_plain_json():
@@ -191,4 +199,4 @@ def test_a_decision_is_logged_as_plain_json():
     record = decision.as_record()
     assert json.loads(json.dumps(record)) == record
     assert record["candidates"][0] == {"backend": "a", "eligible": True, "reason": "available"}
-    assert record["policy"] == "static"
+    assert record["policy"] == "fixed"

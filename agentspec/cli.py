@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from agentspec.supervisor.installation import Installation
 
 BAD_USAGE = 2
+_WRITER_NICE = 5
+"""Rows may wait a moment, answers on the same cores shouldn't."""
 
 
 class _Failed(Exception):
@@ -336,6 +338,7 @@ def _db_writer(args: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    os.nice(_WRITER_NICE)
     settings = _settings(args)
     with energy.reading(settings.database_url, energy.nvml()):
         run(settings, stop)

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from agentspec.settings import Settings
 
 from .app import create_app
+from .pauses import ShortPauses
 
 GRACE_S = 10
 
@@ -36,4 +37,6 @@ def run(
         date_header=False,
         timeout_graceful_shutdown=GRACE_S,
     )
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=fd)])
+    config.load()
+    with ShortPauses():
+        uvicorn.Server(config).run(sockets=[socket.socket(fileno=fd)])

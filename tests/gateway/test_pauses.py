@@ -1,0 +1,51 @@
+"""What the garbage collector no longer looks at, and that it is put back."""
+
+import gc
+import weakref
+
+import pytest
+
+from agentspec.gateway import pauses
+from agentspec.gateway.pauses import ShortPauses
+
+
+class Thing:
+    other: object = None
+
+
+def _cycle() -> weakref.ref:
+    thing = Thing()
+    thing.other = thing
+    return weakref.ref(thing)
+
+
+def test_what_was_there_is_not_looked_at_and_new_garbage_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(pauses, "LONG_MS", float("inf"))
+    assert gc.get_freeze_count() == 0
+    with ShortPauses():
+        frozen = gc.get_freeze_count()
+        assert frozen > 10_000
+        cycle = _cycle()
+        assert cycle() is not None
+        gc.collect()
+        assert cycle() is None
+        assert gc.get_freeze_count() == frozen
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_is_left_after_a_long_collection_is_put_aside_as_well(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(pauses, "LONG_MS", float("inf"))
+    with ShortPauses():
+        frozen = gc.get_freeze_count()
+        later = [Thing() for _ in range(5000)]
+        gc.collect(1)
+        assert gc.get_freeze_count() == frozen
+        monkeypatch.setattr(pauses, "LONG_MS", 0.0)
+        gc.collect()
+        assert gc.get_freeze_count() >= frozen + len(later)
+        del later
+    assert pauses.ShortPauses._watch not in [getattr(c, "__func__", c) for c in gc.callbacks]

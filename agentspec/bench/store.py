@@ -15,6 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from agentspec.dashboard.ranges import RANGES
+from agentspec.settings import StoreSettings
 from agentspec.store.acceptance import acceptance
 from agentspec.store.breakdown import breakdown
 from agentspec.store.database import connect
@@ -41,6 +42,7 @@ from .synthetic import DAYS, Load
 COLUMNS = ["database", "what", "rows_s", "p95_ms", "n", "lost", "failed", "bytes_row", "s"]
 PARTS = ("writer", "away", "kills", "migrations", "synthetic")
 BATCH_ROWS = 20_000
+JSON_COLUMNS = ("spec_sources", "spec_hist", "decision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +79,16 @@ def run(plan: Plan) -> dict[str, Any]:
 
 
 def _writer(database: Database, plan: Plan) -> list[dict[str, Any]]:
-    """From full journals to rows and rollups, in batches as the server's writer takes them: the
-    traffic of a thousand requests a second."""
+    """From full journals to rows and rollups, in batches as the server's writer takes them when it
+    is behind: the traffic of a thousand requests a second."""
     with Journal(database.data_dir()) as journal:
         for row in Load(plan.rows, _now_ms(), span_ms=plan.rows).rows():
-            record = {k: v for k, v in row.items() if k not in ("spec_sources", "decision")}
-            record["spec_hist"] = json.loads(record["spec_hist"])
-            journal.close(RequestRecord(**record))
+            whole = {name: json.loads(row[name]) for name in JSON_COLUMNS}
+            journal.close(RequestRecord(**row | whole))
         engine = connect(database.url)
         writer = Writer(engine, database.data_dir())
         began_s = time.perf_counter()
-        while writer.drain_once(2000):
+        while writer.drain_once(StoreSettings().drain_rows):
             pass
         took_s = time.perf_counter() - began_s
         writer.close()

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from .settings_routing import Capability, RoutingSettings
+from .settings_scheduling import SchedulingSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(gt=0)]
@@ -65,13 +66,11 @@ class EngineSettings(_Section):
         types left out until they fit; "auto": short where the context is below 16,384 tokens.
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
         "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
-    rope_scale: above 1.0, a window of that many times the model's positions, which costs quality
-        (``bench quality`` shows how much); ``context_tokens`` may then be as large.
-        rope_scaling: how positions are stretched.
-    threads: 0: as many as suit this machine.
-    kv_tokens: size of the K/V pool, at least ``context_tokens``; page_tokens: of one page of it, 16
-        for our exact kernels.
-    step_tokens: most rows of one forward pass (chunked prefill).
+    rope_scale: a window of so many times the model's positions, which costs quality (see ``bench
+        quality``); ``context_tokens`` may be as large. rope_scaling: how they are stretched.
+    threads: 0: as many as suit this machine. page_tokens: of the K/V pool, 16 for our kernels.
+    kv_tokens: size of the K/V pool, at least ``context_tokens``.
+    step_tokens: most rows of one forward pass (chunked prefill). scheduling: of drafts.
     draft_sources: draft sources that may be used, in order of preference.
     control_share: of all windows of ``control_window_s``, those in which the engine does without
         speculation, to measure what it saves (docs/cost.md); drawn by ``control_seed``.
@@ -96,6 +95,7 @@ class EngineSettings(_Section):
     step_tokens: Positive = 512
     draft_sources: list[str] = msgspec.field(default_factory=lambda: ["suffix"])
     max_draft_tokens: NotNegative = 16
+    scheduling: SchedulingSettings = msgspec.field(default_factory=SchedulingSettings)
     constraint_backend: Literal["llguidance", "outlines"] = "llguidance"
     control_share: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.02
     control_window_s: Seconds = 30.0

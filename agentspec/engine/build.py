@@ -21,7 +21,7 @@ from .batch import Span
 from .constrain.factory import ConstraintFactory
 from .control import ControlWindows
 from .core import Engine
-from .cost import CostCurve, CurveKey
+from .cost import CostCurve, CurveKey, Measured
 from .draft.base import Drafter
 from .loop import EngineLoop
 from .metrics import EngineMetrics
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .core import Runner
     from .runners import AnyRunner
 
-_PROFILE_CONTEXT_TOKENS = 1024
+_SHORT_CONTEXT, _LONG_CONTEXT = 64, 4096
+"""Tokens before the passes that are profiled."""
 _log = logging.getLogger(__name__)
 
 
@@ -151,29 +152,28 @@ def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
     """
     key = CurveKey.here(_weights_id(path), runner.kind, runner.threads)
     kept = cost.load(key)
-    curve = measure(runner) if kept is None else kept.lowered(measure(runner, repeats=2))
-    if curve != kept:
+    measured = measure(runner) if kept is None else kept.lowered(measure(runner, repeats=2))
+    if measured != kept:
         try:
-            cost.save(curve, key)
+            cost.save(measured, key)
         except OSError as error:
             _log.warning("the cost curve cannot be kept: %s", error)
-    return curve
+    return measured.curve
 
 
-def measure(runner: AnyRunner, repeats: int = 8) -> CostCurve:
-    """Profile passes of 1 to 32 rows behind a prompt of usual length. Before the engine starts.
-
-    It writes into pages that no sequence owns yet.
+def measure(runner: AnyRunner, repeats: int = 8) -> Measured:
+    """Profile passes of few to many rows behind a short and a long prompt. Before the engine
+    starts: it writes into pages that no sequence owns yet.
     """
-    capacity = runner.context_tokens
-    rows = [count for count in cost.ROWS if count < capacity]
-    start = min(_PROFILE_CONTEXT_TOKENS, capacity - rows[-1])
-    pages = list(range(-(-(start + rows[-1]) // runner.page_tokens)))
+    rows = [count for count in cost.ROWS if 4 * count <= runner.context_tokens]
+    room = runner.context_tokens - rows[-1]
+    contexts = min(_SHORT_CONTEXT, room // 2), min(_LONG_CONTEXT, room)
+    pages = list(range(-(-runner.context_tokens // runner.page_tokens)))
 
-    def forward(count: int) -> object:
+    def forward(count: int, start: int) -> object:
         return runner.forward([Span([0] * count, start, pages, list(range(count)))])
 
-    return CostCurve.measure(forward, rows=rows, repeats=repeats)
+    return cost.measure(forward, contexts=contexts, rows=rows, repeats=repeats)
 
 
 def _weights_id(path: Path) -> str:

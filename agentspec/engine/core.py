@@ -23,9 +23,11 @@ from .cache import PagePool
 from .commit import advance, begin
 from .draft.base import FORCED
 from .drafting import Drafting
+from .governor import Governor
 from .infos import tell_infos
 from .isolation import isolated
 from .meter import Clock, Meter
+from .policy import Policy
 from .request import GenerationRequest, Output
 from .scheduler import Scheduler
 from .sequence import Sequence, common_prefix
@@ -87,7 +89,8 @@ class Engine:
         self._meter = Meter(clock)
         self._pool = PagePool(runner.num_pages, runner.page_tokens)
         self._scheduler = Scheduler(self._pool, settings, clock)
-        self._drafting = Drafting((), curve, self._meter, runner.vocab_size)
+        self._governor = Governor(curve, Policy.of(settings), settings)
+        self._drafting = Drafting((), self._governor, self._meter, runner.vocab_size)
         for drafter in drafters:
             self.add_drafter(drafter)
         self._live: dict[str, Sequence] = {}
@@ -132,6 +135,15 @@ class Engine:
         if request_id in self._live:
             self._live[request_id].finish("abort")
 
+    @property
+    def speculation_mode(self) -> str:
+        """As in the settings; may be changed between two steps (raises ``UnknownMode``)."""
+        return self._governor.mode
+
+    @speculation_mode.setter
+    def speculation_mode(self, mode: str) -> None:
+        self._governor.mode = mode
+
     def has_work(self) -> bool:
         """Whether a step would do anything."""
         return bool(self._live)
@@ -143,6 +155,7 @@ class Engine:
         finish_reason "error"; one of the forward pass ends all that took part in it.
         """
         self._meter.start()
+        started_ns = self._clock()
         self._speculates = self._control is None or not self._control.off_now()
         ended = self._sweep()
         self._admit()
@@ -151,6 +164,7 @@ class Engine:
         forward = self._forward(slots)
         self._verify(slots, forward)
         self._commit(slots, forward)
+        self._governor.saw_step(slots, (self._clock() - started_ns) / 1e9)
         ended += self._retire()
         return self._tell(ended)
 
@@ -194,8 +208,8 @@ class Engine:
         return slots
 
     def _draft(self, slots: list[Slot]) -> None:
-        if self._speculates:
-            self._drafting.propose(slots, sum(slot.rows for slot in slots))
+        waiting = len(self._scheduler.waiting)
+        self._drafting.propose(slots, waiting, speculates=self._speculates)
 
     def _forward(self, slots: list[Slot]) -> Forward | None:
         """One pass over all slots; None where there is none or it failed.
@@ -211,7 +225,9 @@ class Engine:
                 spans.append(self._place(slot, rows, logits))
                 rows += len(spans[-1].tokens)
                 logits += len(slot.logit_rows)
+            started_ns = self._clock()
             forward = self._runner.forward(spans)
+            self._governor.saw_pass(slots, (self._clock() - started_ns) / 1e9)
             self._counts["forwards"] += 1
             assert forward.logits.shape[0] == logits, "the runner owes a row of logits each"
             return forward

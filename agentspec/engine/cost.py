@@ -1,4 +1,10 @@
-"""What a forward pass costs by its number of rows: measured at every start, the fastest is kept."""
+"""What a forward pass costs: by its packed rows, and by the context that each span of it attends.
+
+Seconds of a pass = base(all rows) + sum over spans of attend(rows of the span) * its context. Both
+parts are curves over rows, measured at every start, the fastest kept. That one slope a context
+token holds for all contexts was measured (CPU, 8 rows: 1.95 and 1.92 us a token below and above
+2,048); ``pricing.py`` mends the curves from the steps of a running engine.
+"""
 
 from __future__ import annotations
 
@@ -12,85 +18,147 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import agentspec
 from agentspec.resources import user_cache_dir
 
-ROWS = (1, 2, 4, 8, 16, 32)
+ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
+"""Kernels work in tiles of rows, so that the curve has steps: fine where drafts are chosen."""
+ATTEND_ROWS = (1, 2, 4, 8, 16)
+_FORMAT = 2
+"""Of the kept files: one of another format is measured anew."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Seconds of one forward pass over its number of rows.
+    """Seconds of one forward pass.
 
-    rows: ascending, positive. seconds: positive, never falling (the monotone envelope).
+    rows, seconds_at: base cost over the rows of the whole pass. attend_rows, attend_at: seconds a
+    context token of one span, over the rows of that span. Rows are ascending and positive, costs
+    never fall (the monotone envelope); a base cost is positive.
     """
 
     rows: tuple[int, ...]
     seconds_at: tuple[float, ...]
+    attend_rows: tuple[int, ...] = (1,)
+    attend_at: tuple[float, ...] = (0.0,)
 
     def __post_init__(self) -> None:
-        assert self.rows and len(self.rows) == len(self.seconds_at)
-        assert self.rows[0] > 0 and all(
-            a < b for a, b in zip(self.rows, self.rows[1:], strict=False)
-        )
-        times = self.seconds_at
-        assert times[0] > 0 and all(a <= b for a, b in zip(times, times[1:], strict=False))
+        assert self.seconds_at[0] > 0 and self.attend_at[0] >= 0
+        for rows, costs in ((self.rows, self.seconds_at), (self.attend_rows, self.attend_at)):
+            assert rows and len(rows) == len(costs) and rows[0] > 0
+            assert all(a < b for a, b in zip(rows, rows[1:], strict=False))
+            assert all(a <= b for a, b in zip(costs, costs[1:], strict=False))
 
     @classmethod
     def of(cls, rows: Sequence[int], seconds: Sequence[float]) -> CostCurve:
         """From raw measurements: more rows never cost less, whatever the clock said."""
         return cls(tuple(rows), tuple(accumulate(seconds, max)))
 
-    def lowered(self, other: CostCurve) -> CostCurve:
-        """At each point the less of two measurements: nothing but the machine's other work makes a
-        pass take longer than it must. ``other`` itself where it has other points."""
-        if self.rows != other.rows:
-            return other
-        pairs = zip(self.seconds_at, other.seconds_at, strict=True)
-        return CostCurve(self.rows, tuple(min(pair) for pair in pairs))
-
     def seconds(self, rows: int) -> float:
-        """Interpolated linearly; below the first point its value, beyond the last one the slope of
-        the last segment (of a line through the origin where there is one point only)."""
-        known, times = self.rows, self.seconds_at
-        if rows <= known[0]:
-            return times[0]
-        if len(known) == 1:
-            return times[0] * rows / known[0]
-        right = min(bisect_right(known, rows), len(known) - 1)
-        left = right - 1
-        slope = (times[right] - times[left]) / (known[right] - known[left])
-        return times[left] + slope * (rows - known[left])
+        """Of a pass without context (see ``interpolate``)."""
+        return interpolate(self.rows, self.seconds_at, rows)
 
-    @classmethod
-    def measure(
-        cls,
-        forward: Callable[[int], object],
-        *,
-        rows: Sequence[int] = ROWS,
-        repeats: int = 5,
-        limit_s: float = 3.0,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> CostCurve:
-        """Profile ``forward(n)``, one pass of n rows at the context that stands for the traffic.
+    def attend(self, rows: int) -> float:
+        """What a context token adds for a span of ``rows``, seconds."""
+        return interpolate(self.attend_rows, self.attend_at, rows)
 
-        Rounds over all ``rows``, so that a slow second of the machine falls on all of them; each
-        keeps its fastest time. The first round is not counted (caches warm up). Ends after
-        ``repeats`` counted rounds, or after ``limit_s`` seconds with at least one.
-        """
-        started = clock()
-        for count in rows:
-            forward(count)
-        fastest = [float("inf")] * len(rows)
-        for _ in range(repeats):
-            for i, count in enumerate(rows):
-                before = clock()
-                forward(count)
-                fastest[i] = min(fastest[i], clock() - before)
-            if clock() - started > limit_s:
-                break
-        return cls.of(rows, fastest)
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Fastest seconds of passes of one span, by rows, behind ``context`` tokens."""
+
+    context: int
+    rows: tuple[int, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        assert len(self.rows) == len(self.seconds) > 0
+        assert all(a < b for a, b in zip(self.rows, self.rows[1:], strict=False))
+        assert all(seconds > 0 for seconds in self.seconds)
+
+    def lowered(self, other: Profile) -> Profile:
+        if (self.context, self.rows) != (other.context, other.rows):
+            return other
+        return Profile(self.context, self.rows, tuple(map(min, self.seconds, other.seconds)))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a machine: passes behind a short and behind a long context."""
+
+    short: Profile
+    long: Profile
+
+    def lowered(self, other: Measured) -> Measured:
+        """At each point the less of two measurements: nothing but the machine's other work makes a
+        pass take longer than it must. The other's where it has other points."""
+        return Measured(self.short.lowered(other.short), self.long.lowered(other.long))
+
+    @property
+    def curve(self) -> CostCurve:
+        apart = max(self.long.context - self.short.context, 1)
+        behind = [
+            max(seconds - interpolate(self.short.rows, self.short.seconds, rows), 0.0) / apart
+            for rows, seconds in zip(self.long.rows, self.long.seconds, strict=True)
+        ]
+        attend = tuple(accumulate(behind, max))
+        base = [
+            max(seconds - interpolate(self.long.rows, attend, rows) * self.short.context, 1e-9)
+            for rows, seconds in zip(self.short.rows, self.short.seconds, strict=True)
+        ]
+        return CostCurve(self.short.rows, tuple(accumulate(base, max)), self.long.rows, attend)
+
+
+def measure(
+    forward: Callable[[int, int], object],
+    *,
+    contexts: tuple[int, int] = (64, 4096),
+    rows: Sequence[int] = ROWS,
+    attend_rows: Sequence[int] = ATTEND_ROWS,
+    repeats: int = 5,
+    limit_s: float = 3.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Measured:
+    """Profile ``forward(n, context)``, one pass of n rows of one span behind so many tokens.
+
+    Rounds over all points, so that a slow second of the machine falls on all of them; each keeps
+    its fastest time. The first round is not counted (caches warm up). Ends after ``repeats``
+    counted rounds, or after ``limit_s`` seconds with at least one.
+    """
+    short, long = contexts
+    points = [(n, short) for n in rows] + [(n, long) for n in attend_rows if n <= rows[-1]]
+    fastest = dict.fromkeys(points, float("inf"))
+    started = clock()
+    for count, context in points:
+        forward(count, context)
+    for _ in range(repeats):
+        for point in points:
+            before = clock()
+            forward(*point)
+            fastest[point] = min(fastest[point], clock() - before)
+        if clock() - started > limit_s:
+            break
+    return Measured(*(_profile(fastest, context) for context in contexts))
+
+
+def _profile(fastest: dict[tuple[int, int], float], context: int) -> Profile:
+    found = [(rows, seconds) for (rows, where), seconds in fastest.items() if where == context]
+    return Profile(context, tuple(r for r, _ in found), tuple(s for _, s in found))
+
+
+def interpolate(known: Sequence[int], values: Sequence[float], at: int) -> float:
+    """Linear between the points; below the first point its value, beyond the last one the slope of
+    the last segment (of a line through the origin where there is one point only)."""
+    if at <= known[0]:
+        return values[0]
+    if len(known) == 1:
+        return values[0] * at / known[0]
+    right = min(bisect_right(known, at), len(known) - 1)
+    left = right - 1
+    slope = (values[right] - values[left]) / (known[right] - known[left])
+    return values[left] + slope * (at - known[left])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +170,7 @@ class CurveKey:
     threads: int
     cpu_model: str
     version: str
+    format: int = _FORMAT
 
     @classmethod
     def here(cls, weights_id: str, dtype: str, threads: int) -> CurveKey:
@@ -121,25 +190,29 @@ class CurveKey:
         return user_cache_dir() / "curves" / f"{sha256(text.encode()).hexdigest()[:32]}.json"
 
 
-def save(curve: CostCurve, key: CurveKey) -> None:
-    """Keep ``curve`` for the next start; the file appears whole or not at all. Raises OSError."""
+def save(measured: Measured, key: CurveKey) -> None:
+    """Keep what was measured for the next start; the file appears whole or not at all. Raises
+    OSError."""
     path = key.path
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
-    content = {"key": asdict(key), "rows": curve.rows, "seconds": curve.seconds_at}
-    partial.write_text(json.dumps(content, indent=1))
+    partial.write_text(json.dumps({"key": asdict(key), **asdict(measured)}, indent=1))
     partial.replace(path)
 
 
-def load(key: CurveKey) -> CostCurve | None:
-    """The curve kept for ``key``; None where there is none or its file is damaged."""
+def load(key: CurveKey) -> Measured | None:
+    """What was kept for ``key``; None where there is nothing or its file is damaged."""
     try:
         content = json.loads(key.path.read_text())
         if content["key"] != asdict(key):
             return None
-        return CostCurve(tuple(content["rows"]), tuple(content["seconds"]))
+        return Measured(*(_profile_of(content[name]) for name in ("short", "long")))
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
         return None  # a cache: whoever asks measures again
+
+
+def _profile_of(kept: dict[str, Any]) -> Profile:
+    return Profile(kept["context"], tuple(kept["rows"]), tuple(kept["seconds"]))
 
 
 def _cpu_model() -> str:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from agentspec.wire.errors import InvalidRequest
 
-from .budget import choose_widths
 from .draft.base import FORCED, Proposal
 from .draft.forced import constrain_draft
 from .isolation import isolated
@@ -22,8 +21,8 @@ from .taps import Taps
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .cost import CostCurve
     from .draft.base import Drafter, TappedDrafter
+    from .governor import Governor
     from .meter import Meter
     from .sequence import Sequence
     from .slot import Slot
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
 class Drafting:
     """All drafters of an engine, in order of preference."""
 
-    def __init__(self, drafters: Seq[Drafter], curve: CostCurve, meter: Meter, vocab_size: int):
+    def __init__(self, drafters: Seq[Drafter], governor: Governor, meter: Meter, vocab_size: int):
         self._drafters = tuple(drafters)
         self._taps = Taps(drafters)
-        self._curve = curve
+        self._governor = governor
         self._meter = meter
         self._vocab_size = vocab_size
 
@@ -94,6 +93,7 @@ class Drafting:
 
     def close(self, sequence: Sequence) -> None:
         """It ended or was preempted; every drafter is told, even if one of them fails."""
+        self._governor.close(sequence)
         if not sequence.drafting:
             return
         sequence.drafting = False
@@ -103,47 +103,48 @@ class Drafting:
 
     def commit(self, sequence: Sequence, proposal: Proposal, accepted: int, committed: int) -> None:
         """``committed`` tokens were appended, of which ``accepted`` led ``proposal``."""
+        self._governor.committed(sequence, committed, self._meter.clock() / 1e9)
         if not sequence.drafting:
             return
         with self._meter.drafting([sequence.bill]):
             for drafter in sequence.drafters:
                 drafter.commit(sequence.view, proposal, accepted, committed)
 
-    def propose(self, slots: Seq[Slot], base_rows: int) -> None:
-        """Fill in the proposals: the first drafter that has one, filtered and cut to its width.
+    def propose(self, slots: Seq[Slot], waiting: int, *, speculates: bool = True) -> None:
+        """Fill in the proposals of a step: drafted, filtered, and cut to what is worth verifying.
 
-        base_rows: rows that the pass computes anyway.
+        waiting: requests without a place. Without ``speculates`` there are none.
         """
         sampling = [slot for slot in slots if slot.samples]
-        asking = [slot for slot in sampling if slot.draft_limit > 0]
+        self._governor.begin(sampling)
+        asking = [slot for slot in sampling if speculates and slot.draft_limit > 0]
+        if not asking:
+            return
         for drafter in self._drafters:
-            self._ask(
-                drafter,
-                [s for s in asking if drafter in s.sequence.drafters and not len(s.proposal)],
-            )
+            able = [slot for slot in asking if drafter in slot.sequence.drafters]
+            self._ask(drafter, [s for s in able if self._governor.asks(s, drafter.name)])
         for slot in asking:
             self._filter(slot)
-        if any(len(slot.proposal) for slot in sampling):
-            with isolated(*(slot.sequence for slot in sampling)):
-                proposals = [slot.proposal for slot in sampling]
-                widths = choose_widths(proposals, base_rows, self._curve)
-                for slot, width in zip(sampling, widths, strict=True):
-                    slot.proposal = slot.proposal.cut(width)
+        with isolated(*(slot.sequence for slot in sampling)):
+            self._governor.cut(slots, sampling, waiting)
 
     def _ask(self, drafter: Drafter, slots: Seq[Slot]) -> None:
         each([s for s in slots if not s.sequence.finished], partial(self._call, drafter))
 
     def _call(self, drafter: Drafter, slots: Seq[Slot]) -> None:
+        started_ns = self._meter.clock()
         with self._meter.drafting([slot.sequence.bill for slot in slots]):
             proposals = drafter.propose(
                 [slot.sequence.view for slot in slots], [slot.draft_limit for slot in slots]
             )
+        self._governor.asked(slots, drafter.name, (self._meter.clock() - started_ns) / 1e9)
         for slot, proposal in zip(slots, proposals, strict=True):
             if len(proposal) > slot.draft_limit:
                 raise ValueError(f"drafter {drafter.name} proposed more than its limit")
             if any(not 0 <= token < self._vocab_size for token in proposal.tokens):
                 raise ValueError(f"drafter {drafter.name} proposed a token that does not exist")
-            slot.proposal = proposal
+            if len(proposal):
+                slot.proposal = proposal
 
     def _filter(self, slot: Slot) -> None:
         if not len(slot.proposal):

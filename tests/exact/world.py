@@ -22,6 +22,7 @@ from agentspec.engine.stats import EngineStats
 from agentspec.engine.tokenizer import Tokenizer
 from agentspec.engine.turn import Planner
 from agentspec.settings import EngineSettings
+from agentspec.settings_scheduling import SchedulingSettings
 from agentspec.toolcall.format import load_format
 from agentspec.wire.chat import decode_request, encode
 from agentspec.wire.extension import SpecReport
@@ -142,7 +143,9 @@ class World:
     ) -> Engine:
         """A new engine over the runner; of those made before none may step again."""
         settings = EngineSettings(
-            step_tokens=step_tokens, context_tokens=self.runner.context_tokens
+            step_tokens=step_tokens,
+            context_tokens=self.runner.context_tokens,
+            scheduling=SchedulingSettings(mode="k99"),
         )
         self.narrow = Narrow(self.runner, num_pages)
         return Engine(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentspec.engine import build
-from agentspec.engine.cost import CostCurve
+from agentspec.engine.cost import CostCurve, Measured, Profile
 
 
 class Fake:
@@ -20,12 +20,12 @@ def test_each_start_lowers_what_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     weights = tmp_path / "weights.gguf"
     weights.write_bytes(b"")
-    measured: list[tuple[int, CostCurve]] = []
+    measured: list[int] = []
 
     def start(*seconds: float) -> CostCurve:
-        def measure(_runner: object, repeats: int = 8) -> CostCurve:
-            measured.append((repeats, CostCurve.of([1, 8], seconds)))
-            return measured[-1][1]
+        def measure(_runner: object, repeats: int = 8) -> Measured:
+            measured.append(repeats)
+            return Measured(Profile(0, (1, 8), seconds), Profile(100, (1, 8), (9.0, 9.0)))
 
         monkeypatch.setattr(build, "measure", measure)
         return build.cost_curve(Fake(), weights)  # pyright: ignore[reportArgumentType]
@@ -34,4 +34,4 @@ def test_each_start_lowers_what_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert start(2.0, 10.0).seconds_at == (2.0, 9.0)
     assert start(3.0, 6.0).seconds_at == (2.0, 6.0)
     assert start(7.0, 7.0).seconds_at == (2.0, 6.0)
-    assert [repeats for repeats, _ in measured] == [8, 2, 2, 2]
+    assert measured == [8, 2, 2, 2]

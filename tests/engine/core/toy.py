@@ -19,6 +19,7 @@ from agentspec.engine.core import Engine
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft.base import Drafter, DraftView, Proposal
 from agentspec.settings import EngineSettings
+from agentspec.settings_scheduling import SchedulingSettings
 
 EOS, A, B, C, OPEN, CLOSE, COMMA, DEEP, UNDEEP, HIGH, LOW, AB = range(12)
 TOKEN_BYTES = [b"", b"a", b"b", b"c", b"{", b"}", b",", b"[", b"]", b"\xc3", b"\xa9", b"ab"]
@@ -354,7 +355,9 @@ def make_engine(
     control: ControlWindows | None = None,
     **settings,
 ) -> Engine:
-    defaults = {"context_tokens": 200, "max_draft_tokens": 5, "step_tokens": 64}
+    # The toy's clock knows nothing of a pass's cost: every draft is verified.
+    fixed = {"scheduling": SchedulingSettings(mode="k99")}
+    defaults = {"context_tokens": 200, "max_draft_tokens": 5, "step_tokens": 64} | fixed
     return Engine(
         runner,
         drafters,

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.engine.budget import choose_widths
+from agentspec.engine.budget import Bid, choose, choose_widths, gains, survivals
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft.base import FORCED, Proposal
 
@@ -76,12 +76,64 @@ def test_dense_drafts_do_not_move_one_hot_widths(batch, curve):
     assert with_dense[:-1] == silent[:-1]
 
 
-def test_forced_tokens_cost_a_row_and_keep_the_survival():
+def test_what_forced_tokens_bring():
+    """Against the definition: model-decided tokens of a pass that verifies the first n tokens."""
+    sources = ("x", FORCED, FORCED, "x", "x", FORCED)
+    alive = survivals([0.5, 1.0, 1.0, 0.8, 0.25, 1.0])
+
+    def decided(count: int) -> float:
+        drafted = sum(s for s, source in zip(alive[:count], sources, strict=False) if source == "x")
+        # All that was verified stands: then the pass's own token counts, unless it is forced.
+        ends = alive[count - 1] if count else 1.0
+        lost = count < len(sources) and sources[count] == FORCED
+        return 1.0 + drafted - (ends if lost else 0.0)
+
+    brought = gains(sources, alive)
+    for count in range(len(sources) + 1):
+        assert 1.0 + sum(brought[:count]) == pytest.approx(decided(count))
+
+
+def test_forced_tokens_cost_their_rows_and_pay_by_what_lies_behind():
+    curve = CostCurve.of([1, 2, 3, 4], [1.0, 1.1, 1.2, 1.3])
     forced = Proposal((1, 2, 3), ("x", FORCED, FORCED), (0.5, 1.0, 1.0))
-    drafted = Proposal((1, 2, 3), ("x", "x", "x"), (0.5, 0.5, 0.5))
-    curve = CostCurve.of([1, 2, 3, 4], [1.0, 1.4, 1.6, 1.8])
+    doubtful = Proposal((1, 2, 3), ("x", FORCED, FORCED), (0.25, 1.0, 1.0))
     assert choose_widths([forced], 1, curve) == [3]
-    assert choose_widths([drafted], 1, curve) == [2]
+    assert choose_widths([doubtful], 1, curve) == [0]
+
+
+OWN = st.lists(st.floats(0.0, 0.3), min_size=1, max_size=4)
+
+
+@given(
+    BATCHES,
+    st.lists(OWN, min_size=3, max_size=3),
+    st.lists(st.sampled_from([0.5, 1.0, 2.0]), min_size=3, max_size=3),
+    CURVES,
+)
+def test_costs_and_weights_of_their_own(batch, own, weights, curve):
+    """Nearly the best there is where rows cost each sequence something of its own: what is joined
+    to reach a cheap row behind a dear one may be cut in a better place, rarely and by little."""
+    bids = [
+        Bid(gain=survivals(c), own_s=own_s, weight=weight)
+        for c, own_s, weight in zip(batch, own, weights, strict=False)
+    ]
+
+    def speed(widths) -> float:
+        tokens = sum(
+            bid.weight * (1 + sum(bid.gain[:w])) for bid, w in zip(bids, widths, strict=True)
+        )
+        spent = sum(
+            bid.own_s[min(i, len(bid.own_s) - 1)]
+            for bid, w in zip(bids, widths, strict=True)
+            for i in range(w)
+        )
+        return tokens / (curve.seconds(len(bids) + sum(widths)) + 0.5 + spent)
+
+    chosen = choose(bids, len(bids), curve.seconds, 0.5)
+    choices = itertools.product(*(range(len(c) + 1) for c in batch))
+    best = max(speed(choice) for choice in choices)
+    assert speed(chosen) >= speed([0] * len(bids))
+    assert speed(chosen) >= 0.93 * best
 
 
 def test_equal_survivals_are_taken_in_order():

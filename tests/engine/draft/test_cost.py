@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from agentspec.engine.cost import CostCurve, CurveKey, load, save
+from agentspec.engine.cost import (
+    ATTEND_ROWS,
+    ROWS,
+    CostCurve,
+    CurveKey,
+    Measured,
+    Profile,
+    interpolate,
+    load,
+    measure,
+    save,
+)
 
 KEY = CurveKey.here("weights", "int8", threads=2)
 
@@ -28,26 +39,43 @@ def test_more_rows_never_cost_less():
     assert curve.seconds_at == (1.0, 3.0, 3.0, 5.0)
 
 
-def test_a_curve_measured_beside_other_work_is_mended_point_by_point():
-    loaded = CostCurve.of([1, 2, 4], [5.0, 5.0, 6.0])
-    again = CostCurve.of([1, 2, 4], [1.0, 2.0, 9.0])
-    assert loaded.lowered(again) == CostCurve.of([1, 2, 4], [1.0, 2.0, 6.0])
+def test_what_was_measured_beside_other_work_is_mended_point_by_point():
+    loaded = measured(5.0, 5.0, 6.0)
+    again = measured(1.0, 2.0, 9.0)
+    assert loaded.lowered(again) == measured(1.0, 2.0, 6.0)
     assert loaded.lowered(loaded) == loaded
-    other = CostCurve.of([1, 2], [9.0, 9.0])
+    other = Measured(Profile(64, (1, 2), (9.0, 9.0)), loaded.long)
     assert loaded.lowered(other) == other
 
 
+def measured(*seconds: float) -> Measured:
+    rows = (1, 2, 4)[: len(seconds)]
+    return Measured(Profile(64, rows, seconds), Profile(4096, (1, 8), (7.0, 7.123456789)))
+
+
 class Machine:
-    """A forward pass of known cost on a clock of its own: cold at first, with stutter."""
+    """A forward pass of known cost on a clock of its own: cold at first, with stutter.
+
+    Attention costs as much a context token for one row as for two, and more for eight.
+    """
+
+    ATTEND = {1: 1e-6, 2: 1e-6, 4: 1.5e-6, 8: 3e-6, 16: 6e-6}
 
     def __init__(self, stutter: float = 0.0):
         self.now, self.passes, self.stutter = 0.0, [], stutter
 
-    def forward(self, rows: int) -> None:
-        self.passes.append(rows)
-        cold = 10.0 if self.passes.count(rows) == 1 else 0.0
+    def base(self, rows: int) -> float:
+        return 0.01 + 0.001 * rows
+
+    def attend(self, rows: int) -> float:
+        known = sorted(self.ATTEND)
+        return float(interpolate(known, [self.ATTEND[n] for n in known], rows))
+
+    def forward(self, rows: int, context: int) -> None:
+        self.passes.append((rows, context))
+        cold = 10.0 if self.passes.count((rows, context)) == 1 else 0.0
         slow = self.stutter if len(self.passes) % 5 == 0 else 0.0
-        self.now += 0.01 + 0.001 * rows + cold + slow
+        self.now += self.base(rows) + self.attend(rows) * context + cold + slow
 
     def clock(self) -> float:
         return self.now
@@ -55,27 +83,34 @@ class Machine:
 
 def test_measuring_finds_the_cost_through_cold_starts_and_stutter():
     machine = Machine(stutter=0.5)
-    curve = CostCurve.measure(machine.forward, limit_s=100.0, clock=machine.clock)
-    assert curve.rows == (1, 2, 4, 8, 16, 32)
-    assert curve.seconds_at == pytest.approx([0.01 + 0.001 * n for n in curve.rows])
+    curve = measure(machine.forward, limit_s=1000.0, clock=machine.clock).curve
+    assert curve.rows == ROWS and curve.attend_rows == ATTEND_ROWS
+    assert curve.seconds_at == pytest.approx([machine.base(n) for n in ROWS])
+    assert curve.attend_at == pytest.approx([machine.ATTEND[n] for n in ATTEND_ROWS])
 
 
 def test_measuring_ends_in_time_with_every_point_known():
     machine = Machine()
-    curve = CostCurve.measure(
-        machine.forward, rows=(1, 2), repeats=1000, limit_s=20.5, clock=machine.clock
-    )
+    found = measure(machine.forward, rows=(1, 2), repeats=1000, limit_s=40.5, clock=machine.clock)
+    curve = found.curve
     assert curve.seconds_at == pytest.approx([0.011, 0.012])
     assert len(machine.passes) < 100
 
 
+def test_a_clock_that_says_longer_contexts_are_faster_gives_a_curve_all_the_same():
+    fast = Profile(4096, (1, 2), (0.5, 0.5))
+    curve = Measured(Profile(64, (1, 2), (1.0, 0.9)), fast).curve
+    assert curve.attend_at == (0.0, 0.0)
+    assert curve.seconds_at == (1.0, 1.0)
+
+
 def test_a_kept_curve_comes_back():
-    curve = CostCurve.of([1, 2, 4], [0.1, 0.123456789, 0.3])
+    curve = measured(0.1, 0.123456789, 0.3)
     assert load(KEY) is None
     save(curve, KEY)
     assert load(KEY) == curve
-    save(CostCurve.of([1], [1.0]), KEY)
-    assert load(KEY) == CostCurve.of([1], [1.0])
+    save(measured(1.0), KEY)
+    assert load(KEY) == measured(1.0)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +121,11 @@ def test_a_kept_curve_comes_back():
         {"threads": 3},
         {"cpu_model": "other"},
         {"version": "0.0.0"},
+        {"format": 1},
     ],
 )
 def test_a_curve_is_true_for_its_key_only(change: dict):
-    save(CostCurve.of([1, 2], [1.0, 2.0]), KEY)
+    save(measured(1.0, 2.0), KEY)
     assert load(replace(KEY, **change)) is None
 
 
@@ -97,12 +133,12 @@ def test_a_curve_is_true_for_its_key_only(change: dict):
     "content", ["", "{", "[]", "{}", '{"key": {}}', '{"rows": [2, 1], "seconds": [1, 2]}']
 )
 def test_a_damaged_file_is_no_curve(content: str):
-    save(CostCurve.of([1, 2], [1.0, 2.0]), KEY)
+    save(measured(1.0, 2.0), KEY)
     KEY.path.write_text(content)
     assert load(KEY) is None
 
 
-def test_a_kept_curve_that_falls_is_no_curve():
-    save(CostCurve.of([1, 2], [1.0, 2.0]), KEY)
-    KEY.path.write_text(KEY.path.read_text().replace("1.0", "3.0"))
+def test_what_cannot_have_been_measured_is_not_taken():
+    save(measured(1.0, 2.0), KEY)
+    KEY.path.write_text(KEY.path.read_text().replace("1.0", "-1.0"))
     assert load(KEY) is None

@@ -1,0 +1,122 @@
+"""What confidences are worth here: corrected online, by source and sequence.
+
+A source's own confidence is right for the traffic it was made for, at best. The correction is a
+shift of its log-odds, in two parts that add up: one of the source (apart for free text and within a
+grammar, where a mask removes what the target would not say), learnt slowly from all sequences, and
+one of the sequence, learnt fast. Each outcome moves them against the error of the prediction, as in
+logistic regression. Shifts come from committed tokens only, never from the draft they are applied
+to: so a cut by a corrected confidence is as safe as by the raw one.
+
+A draft that was not verified teaches too: its first token stands where it is the token that came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+from .draft.base import FORCED, Proposal
+
+BINS = 10
+_SOURCE_RATE = 0.02
+_SEQUENCE_RATE = 0.4
+_SEQUENCE_RATE_LEAST = 0.08
+_SETTLING = 16
+_MOST = 4.0
+_EDGE = 1e-4
+
+
+@dataclass(slots=True)
+class Bin:
+    """Drafted tokens whose survival was predicted within one tenth of 0..1."""
+
+    count: int = 0
+    predicted: float = 0.0
+    accepted: int = 0
+
+
+@dataclass(slots=True)
+class _Shift:
+    odds: float = 0.0
+    outcomes: int = 0
+
+    def learn(self, error: float, rate: float) -> None:
+        self.odds = max(-_MOST, min(_MOST, self.odds + rate * error))
+        self.outcomes += 1
+
+
+@dataclass(slots=True)
+class Acceptance:
+    """The corrections of one engine. ``bins``: how right the corrected survivals were."""
+
+    bins: list[Bin] = field(default_factory=lambda: [Bin() for _ in range(BINS)])
+    _sources: dict[tuple[str, bool], _Shift] = field(default_factory=lambda: defaultdict(_Shift))
+    _sequences: dict[int, dict[str, _Shift]] = field(default_factory=dict)
+
+    def confidence(self, sequence: int, proposal: Proposal, masked: bool) -> list[float]:
+        """The corrected confidence of each token; a forced one stays certain.
+
+        masked: whether a grammar holds where the draft begins.
+        """
+        shifts = {name: self._odds(sequence, name, masked) for name in set(proposal.sources)}
+        return [
+            raw if source == FORCED else _moved(raw, shifts[source])
+            for source, raw in zip(proposal.sources, proposal.confidence, strict=True)
+        ]
+
+    def saw(
+        self,
+        sequence: int,
+        proposal: Proposal,
+        masked: bool,
+        came: Seq[int],
+        *,
+        tested: int,
+    ) -> None:
+        """``came`` was committed after ``proposal`` was made, of which ``tested`` were verified.
+
+        Untested tokens are judged by what came: right for one-hot drafts, whatever the temperature.
+        """
+        survival = 1.0
+        corrected = self.confidence(sequence, proposal, masked)
+        for i, source in enumerate(proposal.sources[: len(came)]):
+            stands = proposal.tokens[i] == came[i]
+            survival *= corrected[i]
+            if source != FORCED:
+                self._learn(sequence, source, masked, corrected[i], stands)
+                if i < tested:
+                    self._count(survival, stands)
+            if not stands:
+                break
+
+    def close(self, sequence: int) -> None:
+        self._sequences.pop(sequence, None)
+
+    def _odds(self, sequence: int, source: str, masked: bool) -> float:
+        own = self._sequences.get(sequence, {}).get(source)
+        return self._sources[source, masked].odds + (own.odds if own else 0.0)
+
+    def _learn(
+        self, sequence: int, source: str, masked: bool, predicted: float, stands: bool
+    ) -> None:
+        error = float(stands) - predicted
+        self._sources[source, masked].learn(error, _SOURCE_RATE)
+        own = self._sequences.setdefault(sequence, {}).setdefault(source, _Shift())
+        rate = _SEQUENCE_RATE / (1.0 + own.outcomes / _SETTLING)
+        own.learn(error, max(rate, _SEQUENCE_RATE_LEAST))
+
+    def _count(self, survival: float, stands: bool) -> None:
+        bin = self.bins[min(int(survival * BINS), BINS - 1)]
+        bin.count += 1
+        bin.predicted += survival
+        bin.accepted += stands
+
+
+def _moved(confidence: float, odds: float) -> float:
+    """``confidence`` with its log-odds shifted."""
+    inside = max(_EDGE, min(1.0 - _EDGE, confidence))
+    if odds == 0.0:
+        return inside
+    return 1.0 / (1.0 + (1.0 - inside) / inside * math.exp(-odds))

@@ -1,0 +1,275 @@
+"""What is drafted and verified in a step, decided: the one place that knows prices, odds and goals.
+
+For each sequence that samples: which sources are asked (``gate.py``), what their confidences are
+worth (``acceptance.py``), and how many tokens are verified (``budget.py``) at what the step costs
+(``pricing.py``), for the goal that the load asks for (``policy.py``); or a rival's rule instead of
+all that (``modes.py``). Nothing here can change a text: every decision looks at committed tokens,
+at clocks, and at drafts in the ways that ``budget.py`` allows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .acceptance import Acceptance
+from .budget import Bid, choose, gains, survivals
+from .draft.base import EMPTY, FORCED, Proposal
+from .gate import Gate
+from .modes import Mode
+from .policy import Policy
+from .pricing import Load, StepCosts
+
+if TYPE_CHECKING:
+    from agentspec.settings import EngineSettings
+
+    from .cost import CostCurve
+    from .sequence import Sequence
+    from .slot import Slot
+
+_PROFILE_RATE = 0.05
+_PROFILE_START = 0.8
+"""Confidence of a dense draft's tokens before any was seen, each place."""
+
+
+@dataclass(slots=True)
+class _Offer:
+    """What was offered of one sequence in this step: the whole draft, and how much is verified."""
+
+    proposal: Proposal
+    masked: bool
+    tested: int = 0
+    asked: list[str] = field(default_factory=list)
+    survival: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Pace:
+    """When a sequence began to decode, and how many tokens it had then."""
+
+    began_s: float
+    tokens: int
+
+
+class Governor:
+    """Decides for one engine. mode: may be changed between two steps."""
+
+    def __init__(self, curve: CostCurve, policy: Policy, settings: EngineSettings):
+        places = min(settings.max_sequences, settings.step_tokens)
+        self.costs = StepCosts(curve)
+        self.policy = policy
+        self.acceptance = Acceptance()
+        self._curve, self._places = curve, places
+        self._gate = Gate()
+        self._mode = Mode(settings.scheduling.mode, places, curve)
+        self._offers: dict[int, _Offer] = {}
+        self._paces: dict[int, _Pace] = {}
+        self._profiles: dict[str, list[float]] = defaultdict(list)
+        self._drafting_s = self._pass_s = 0.0
+        self._now_s = 0.0
+
+    @property
+    def mode(self) -> str:
+        return self._mode.name
+
+    @mode.setter
+    def mode(self, name: str) -> None:
+        """Raises ``UnknownMode``."""
+        self._mode = Mode(name, self._places, self._curve)
+
+    # Before the drafts.
+
+    def begin(self, sampling: Seq[Slot]) -> None:
+        """A step begins; by a rival's rule, every slot's limit is fixed now."""
+        self._offers.clear()
+        self._drafting_s = self._pass_s = 0.0
+        if self._mode.adaptive:
+            return
+        for slot in sampling:
+            slot.draft_limit = self._mode.width(len(sampling), slot.draft_limit)
+
+    def asks(self, slot: Slot, source: str) -> bool:
+        """Whether a source is to draft for a slot, which may hold an earlier source's draft.
+
+        A rival's rule takes the first source that has something. Else a source whose drafts are
+        usually worth more than the one at hand, its own cost taken off, is asked to replace it: by
+        its past, since a choice between drafts by their own confidences would look ahead.
+        """
+        if not self._mode.adaptive:
+            return not len(slot.proposal)
+        number = slot.sequence.number
+        if not self._gate.asks(number, source):
+            return False
+        if not len(slot.proposal):
+            return True
+        if slot.proposal.draft_probs is not None:
+            return False
+        usual = self._gate.expected(number, source)
+        return usual is None or usual > sum(self._survival(slot))
+
+    def asked(self, slots: Seq[Slot], source: str, seconds: float) -> None:
+        """A source has drafted (or had nothing) for the slots, which took so long in all."""
+        self._drafting_s += seconds
+        self.costs.draft(source).saw(seconds, 1, len(slots))
+        for slot in slots:
+            self._offer(slot).asked.append(source)
+
+    # The cut.
+
+    def cut(self, slots: Seq[Slot], sampling: Seq[Slot], waiting: int) -> None:
+        """Cut every proposal to what is worth verifying; book what the asks were worth.
+
+        slots: all of the step, prompts included; sampling: those of them that may hold a proposal.
+        """
+        for slot in sampling:
+            if len(slot.proposal):
+                offer = self._offer(slot)
+                offer.proposal, offer.survival = slot.proposal, self._survival(slot)
+                offer.tested = len(slot.proposal)
+        if not self._mode.adaptive or not self._offers:
+            return
+        bids = [self._bid(slot) for slot in sampling]
+        load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
+        other_s = self.costs.curve.attended(load) + self.costs.rest.seconds(1, len(sampling), 0)
+        if not self.policy.counts_prompts(waiting):
+            other_s -= self._prompts(slots, load)
+        base = self.costs.curve.seconds
+        widths = choose(bids, load.rows, base, other_s + self._drafting_s)
+        for slot, width in zip(sampling, widths, strict=True):
+            if len(slot.proposal):
+                self._offer(slot).tested = width
+                slot.proposal = slot.proposal.cut(width)
+        self._remember()
+        self._book(sampling, bids, widths, load.rows, base(load.rows) + other_s)
+
+    def _prompts(self, slots: Seq[Slot], load: Load) -> float:
+        """Seconds that the prompts in the pass cost."""
+        decoding = Load.of((s.rows, s.sequence.computed) for s in slots if s.samples)
+        return self.costs.curve.pass_seconds(load) - self.costs.curve.pass_seconds(decoding)
+
+    def _offer(self, slot: Slot) -> _Offer:
+        sequence = slot.sequence
+        if sequence.number not in self._offers:
+            self._offers[sequence.number] = _Offer(EMPTY, _masked(sequence))
+        return self._offers[sequence.number]
+
+    def _survival(self, slot: Slot) -> list[float]:
+        sequence = slot.sequence
+        masked = _masked(sequence)
+        return survivals(self.acceptance.confidence(sequence.number, slot.proposal, masked))
+
+    def _bid(self, slot: Slot) -> Bid:
+        sequence, offer = slot.sequence, self._offers.get(slot.sequence.number)
+        weight = self.policy.weight(sequence.request.priority, self._token_s(sequence))
+        if offer is None or not offer.survival:
+            return Bid(weight=weight)
+        dense = offer.proposal.draft_probs is not None
+        # Of a dense draft not even the length is looked at: it may end at an illegal token.
+        count = slot.draft_limit if dense else len(offer.survival)
+        attend, context = self.costs.curve.attend, sequence.computed
+        costs = [attend(slot.rows + i) * context for i in range(count + 1)]
+        token_s = self.costs.token_seconds()
+        return Bid(
+            gain=offer.survival if dense else gains(offer.proposal.sources, offer.survival),
+            dense=dense,
+            expected=self._usual(offer.proposal, count) if dense else None,
+            own_s=[b - a + token_s for a, b in zip(costs, costs[1:], strict=False)],
+            weight=weight,
+        )
+
+    def _usual(self, proposal: Proposal, count: int) -> list[float]:
+        """The survivals that a dense source's earlier drafts had, by place."""
+        profile = self._profiles[_drafter(proposal)]
+        while len(profile) < count:
+            profile.append((profile[-1] if profile else 1.0) * _PROFILE_START)
+        return profile[:count]
+
+    def _remember(self) -> None:
+        """Once the budget stands: later ones may know the survivals of this step's dense drafts."""
+        for offer in self._offers.values():
+            if offer.proposal.draft_probs is None:
+                continue
+            profile = self._profiles[_drafter(offer.proposal)]
+            for place, survival in enumerate(offer.survival[: len(profile)]):
+                profile[place] += _PROFILE_RATE * (survival - profile[place])
+
+    def _book(
+        self, sampling: Seq[Slot], bids: Seq[Bid], widths: Seq[int], rows: int, plain_s: float
+    ) -> None:
+        """What each ask saved: the tokens it is expected to bring at the price of a plain step,
+        less its rows."""
+        taken = sum(widths)
+        base = self.costs.curve.seconds
+        row_s = (base(rows + taken) - base(rows)) / taken if taken else 0.0
+        share_s = plain_s / len(sampling)
+        for slot, bid, width in zip(sampling, bids, widths, strict=True):
+            offer = self._offers.get(slot.sequence.number)
+            if offer is None:
+                continue
+            tokens = sum(bid.gain[:width])
+            gain_s = tokens * share_s - width * row_s - sum(bid.own_s[:width])
+            drafted = set(offer.proposal.sources)
+            for source in offer.asked:
+                cost_s = self.costs.draft(source).seconds(1 / len(sampling), 1)
+                brought = source in drafted
+                self._gate.booked(
+                    slot.sequence.number,
+                    source,
+                    tokens=tokens if brought else 0.0,
+                    profit_s=(gain_s if brought else 0.0) - cost_s,
+                    cost_s=cost_s,
+                    plain_s=share_s,
+                )
+
+    def _token_s(self, sequence: Sequence) -> float | None:
+        """Seconds a token that a sequence has seen since its first."""
+        pace = self._paces.get(sequence.number)
+        if pace is None or sequence.output_tokens <= pace.tokens:
+            return None
+        return (self._now_s - pace.began_s) / (sequence.output_tokens - pace.tokens)
+
+    # After the pass.
+
+    def committed(self, sequence: Sequence, committed: int, now_s: float) -> None:
+        """So many tokens were appended to a sequence that took part in the step."""
+        self._now_s = now_s
+        self._paces.setdefault(sequence.number, _Pace(now_s, sequence.output_tokens))
+        offer = self._offers.get(sequence.number)
+        if offer is None or not len(offer.proposal) or not committed:
+            return
+        proposal = offer.proposal
+        if proposal.draft_probs is not None:
+            proposal = proposal.cut(offer.tested)
+        came = sequence.tokens[len(sequence.tokens) - committed :]
+        self.acceptance.saw(sequence.number, proposal, offer.masked, came, tested=offer.tested)
+
+    def saw_pass(self, slots: Iterable[Slot], seconds: float) -> None:
+        """The forward pass over the slots, their proposals included, took so long."""
+        self._pass_s = seconds
+        self.costs.curve.saw(
+            Load.of((slot.rows + len(slot.proposal), slot.start) for slot in slots), seconds
+        )
+
+    def saw_step(self, slots: Seq[Slot], seconds: float) -> None:
+        """The whole step took so long. Of one without prompts, learn what python takes in it."""
+        if slots and self._pass_s and all(slot.verdict is not None for slot in slots):
+            drafted = sum(len(slot.proposal) for slot in slots)
+            rest_s = max(seconds - self._pass_s - self._drafting_s, 0.0)
+            self.costs.rest.saw(rest_s, 1, len(slots), drafted)
+
+    def close(self, sequence: Sequence) -> None:
+        self.acceptance.close(sequence.number)
+        self._gate.close(sequence.number)
+        self._paces.pop(sequence.number, None)
+        self._offers.pop(sequence.number, None)
+
+
+def _masked(sequence: Sequence) -> bool:
+    return sequence.constraint is not None and sequence.constraint.in_grammar
+
+
+def _drafter(proposal: Proposal) -> str:
+    return next((name for name in proposal.sources if name != FORCED), FORCED)

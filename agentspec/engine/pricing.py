@@ -1,0 +1,167 @@
+"""What a step costs, predicted: the profiled curve, mended by the steps that a running engine sees.
+
+Three parts. The forward pass: ``CostCurve``, each of whose points follows what is measured near it.
+The rest of a step (python: planning, grammar walks, verification, commits), over sequences and
+drafted tokens. Drafting, by source, over the sequences that are asked.
+
+Measured times have outliers upwards (a shared machine), so every error counts at most a tenth of
+the prediction, which makes the estimates follow the median. All is seconds of the engine's clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from .cost import CostCurve, interpolate
+
+_CLIP = 0.1
+_SCALE_RATE = 0.1
+_POINT_RATE = 0.02
+_LINE_RATE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a pass computes. contexts: by the rows of a span, the tokens of context of all spans
+    with so many."""
+
+    rows: int
+    contexts: dict[int, int]
+
+    @classmethod
+    def of(cls, spans: Iterable[tuple[int, int]]) -> Load:
+        """spans: (rows, tokens of context before them)."""
+        rows, contexts = 0, defaultdict[int, int](int)
+        for count, context in spans:
+            rows += count
+            contexts[count] += context
+        return cls(rows, contexts)
+
+
+class LiveCurve:
+    """A ``CostCurve`` that learns. Same questions, and ``saw``.
+
+    What makes all passes slower alike (a busy machine) moves one common factor, fast; the points
+    near the pass move slowly. So the shape outlives an hour in which only plain steps were seen.
+    """
+
+    def __init__(self, curve: CostCurve):
+        self._base_rows, self._base = curve.rows, list(curve.seconds_at)
+        self._attend_rows, self._attend = curve.attend_rows, list(curve.attend_at)
+        self._scale = 1.0
+
+    @property
+    def curve(self) -> CostCurve:
+        """A snapshot."""
+        base = tuple(seconds * self._scale for seconds in self._base)
+        attend = tuple(seconds * self._scale for seconds in self._attend)
+        return CostCurve(self._base_rows, base, self._attend_rows, attend)
+
+    def seconds(self, rows: int) -> float:
+        return self._scale * interpolate(self._base_rows, self._base, rows)
+
+    def attend(self, rows: int) -> float:
+        return self._scale * interpolate(self._attend_rows, self._attend, rows)
+
+    def attended(self, load: Load) -> float:
+        """What the contexts add to a pass."""
+        return sum(self.attend(rows) * tokens for rows, tokens in load.contexts.items())
+
+    def pass_seconds(self, load: Load) -> float:
+        return self.seconds(load.rows) + self.attended(load)
+
+    def saw(self, load: Load, seconds: float) -> None:
+        """A pass took ``seconds``. Passes beyond the last point (long prompts) teach nothing."""
+        rows = load.rows
+        if rows == 0 or rows > self._base_rows[-1]:
+            return
+        predicted = self.pass_seconds(load)
+        error = _clipped(seconds / predicted - 1.0)
+        shares = [
+            (self._base, at, weight * self._base[at] * self._scale / predicted)
+            for at, weight in _weights(self._base_rows, rows)
+        ]
+        for span_rows, context in load.contexts.items():
+            shares += [
+                (self._attend, at, weight * context * self._attend[at] * self._scale / predicted)
+                for at, weight in _weights(self._attend_rows, span_rows)
+            ]
+        self._scale *= 1.0 + _SCALE_RATE * error
+        for values, at, share in shares:
+            values[at] *= 1.0 + _POINT_RATE * error * share
+            _keep_rising(values, at)
+
+
+class Line:
+    """A robust linear estimate with factors that are never negative: cost over counts."""
+
+    def __init__(self, *start: float):
+        self._factors = list(start)
+
+    def seconds(self, *counts: float) -> float:
+        return sum(f * count for f, count in zip(self._factors, counts, strict=True))
+
+    def saw(self, seconds: float, *counts: float) -> None:
+        """It took ``seconds`` with these counts (normalised least mean squares, clipped)."""
+        predicted = self.seconds(*counts)
+        error = seconds - predicted
+        most = max(predicted, seconds) * _CLIP * 5
+        step = _LINE_RATE * max(-most, min(most, error)) / sum(c * c for c in counts)
+        for i, count in enumerate(counts):
+            self._factors[i] = max(0.0, self._factors[i] + step * count)
+
+
+class StepCosts:
+    """All that a step is expected to cost.
+
+    curve: of the forward pass. The other parts start from nothing, or where ``rest`` and ``draft``
+    have them: seconds a step, a sequence, a drafted token; seconds a call, a sequence asked.
+    """
+
+    def __init__(
+        self,
+        curve: CostCurve,
+        *,
+        rest: tuple[float, float, float] = (0.0, 0.0, 0.0),
+        draft: tuple[float, float] = (0.0, 0.0),
+    ):
+        self.curve = LiveCurve(curve)
+        self.rest = Line(*rest)
+        self._draft_start = draft
+        self._drafts: dict[str, Line] = {}
+
+    def draft(self, source: str) -> Line:
+        """Seconds over (1, sequences asked)."""
+        if source not in self._drafts:
+            self._drafts[source] = Line(*self._draft_start)
+        return self._drafts[source]
+
+    def token_seconds(self) -> float:
+        """What one more drafted token costs beside its row."""
+        return self.rest.seconds(0, 0, 1)
+
+
+def _clipped(error: float) -> float:
+    return max(-_CLIP, min(_CLIP, error))
+
+
+def _weights(known: Seq[int], at: int) -> list[tuple[int, float]]:
+    """The points that the value at ``at`` comes from, and their parts in it."""
+    for right, rows in enumerate(known):
+        if at <= rows:
+            if right == 0 or at == rows:
+                return [(right, 1.0)]
+            part = (at - known[right - 1]) / (rows - known[right - 1])
+            return [(right - 1, 1.0 - part), (right, part)]
+    return [(len(known) - 1, 1.0)]
+
+
+def _keep_rising(values: list[float], at: int) -> None:
+    """After a change of ``values[at]``: its neighbours give way, so that none falls."""
+    for i in range(at, 0, -1):
+        values[i - 1] = min(values[i - 1], values[i])
+    for i in range(at, len(values) - 1):
+        values[i + 1] = max(values[i + 1], values[i])

@@ -320,7 +320,7 @@ def _keys(name: str, args: argparse.Namespace) -> int:
 
     settings = _settings(args)
     settings.make_data_dir()
-    return run(name, settings.database_url, args)
+    return run(name, settings.database_url, settings.data_path, args)
 
 
 def _cost(args: argparse.Namespace) -> int:

@@ -198,7 +198,8 @@ def access_for(settings: Settings, clock: Clock) -> Access:
     may_listen(settings)
     guard = Guard(secret(settings.server.api_key_env))
     loopback = is_loopback(settings.server.host)
-    source, canonical = SqlKeys(settings.database_url), canonical_names(settings.models)
+    source = SqlKeys(settings.database_url, settings.data_path)
+    canonical = canonical_names(settings.models)
     return Access(source, guard, clock, loopback=loopback, canonical=canonical)
 
 
@@ -211,7 +212,7 @@ def may_listen(settings: Settings) -> None:
     except SettingsError:
         if server.api_key_env is not None:
             raise
-        keys = SqlKeys(settings.database_url)
+        keys = SqlKeys(settings.database_url, settings.data_path)
         try:
             if not keys.newer(None).any:
                 raise

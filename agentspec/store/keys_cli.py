@@ -18,6 +18,8 @@ from .budgets import BUDGETS, KINDS
 from .money import half_even, nusd
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .keys import KeyStore
 
 _UNITS_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -99,10 +101,11 @@ def _project_parsers(keys: argparse._SubParsersAction) -> dict[str, argparse.Arg
     return {"project create": made, "project list": listed, "project limit": limit}
 
 
-def run(name: str, database_url: str, args: argparse.Namespace) -> int:
-    """Carry a command out. Raises ``StoreError``, ``SQLAlchemyError``."""
+def run(name: str, database_url: str, folder: Path, args: argparse.Namespace) -> int:
+    """Carry a command out. folder: the data folder. Raises ``StoreError``, ``SQLAlchemyError``."""
     from .database import connect, missing_file
     from .keys import KeyStore
+    from .keys_snapshot import mark
     from .migrate import require_current, upgrade
 
     if missing_file(database_url) is not None:
@@ -111,6 +114,8 @@ def run(name: str, database_url: str, args: argparse.Namespace) -> int:
     try:
         require_current(store.engine)
         _COMMANDS[name](store, args)
+        if name == "create":
+            mark(folder)
     finally:
         store.close()
     return 0

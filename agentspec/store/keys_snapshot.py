@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, select
 
@@ -11,6 +13,11 @@ from .database import connect_reader, missing_file, which_file
 from .errors import StoreError
 from .keys import KeyRecord, key_record, limits_of, project_owner
 from .keys_schema import api_key, key_epoch
+
+log = logging.getLogger(__name__)
+
+MARKER = "keys-were-made"
+"""A file in the data folder: a database without keys in it is another one, or has lost them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +56,26 @@ class KeysGone(StoreError):
     code = "keys_gone"
 
 
-class SqlKeys:
-    """The keys in the database at ``url``, opened on first use, for reading only."""
+def mark(folder: Path) -> None:
+    """Leave word in the data folder that keys were made. A folder that takes none is logged."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARKER).touch(mode=0o600)
+    except OSError as error:
+        log.warning("that API keys exist cannot be noted in %s: %s", folder, error.strerror)
 
-    def __init__(self, url: str):
+
+class SqlKeys:
+    """The keys in the database at ``url``, opened on first use, for reading only.
+
+    folder: the data folder, in which it is noted that there are keys, so that a gateway started
+    after the database was lost knows.
+    """
+
+    def __init__(self, url: str, folder: Path | None = None):
         self._url = url
+        self._folder = folder
+        self._marked = False
         self._engine = connect_reader(url)
         self._file: tuple[int, int] | None = None
 
@@ -62,7 +84,7 @@ class SqlKeys:
 
         A database that is not there yet, or has no tables yet, has no keys. Blocks; raises
         ``SQLAlchemyError`` where it cannot be asked, ``KeysGone`` where it has lost those in
-        ``known``.
+        ``known``, or those that the data folder says were made.
         """
         file = which_file(self._url)
         if file != self._file:
@@ -73,7 +95,21 @@ class SqlKeys:
         if known is not None and known.any and not found.any:
             what = f"{missing} is not there" if missing else "they are not in it any more"
             raise KeysGone(f"the database has lost its API keys: {what}")
+        self._compare(found)
         return found
+
+    def _compare(self, found: Snapshot) -> None:
+        """With what the data folder says."""
+        if self._folder is None or self._marked:
+            return
+        if found.any:
+            mark(self._folder)
+            self._marked = True
+        elif (self._folder / MARKER).exists():
+            raise KeysGone(
+                "API keys were made here, and the database has none: put the right one back, make "
+                f"a key, or delete {self._folder / MARKER} if nobody shall need a key any more"
+            )
 
     def close(self) -> None:
         self._engine.dispose()

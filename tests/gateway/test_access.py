@@ -12,7 +12,7 @@ from agentspec.gateway.access import KNOWN_S, LOOK_S, STALE_S, Access, KeysAway,
 from agentspec.gateway.app import create_app
 from agentspec.settings import ServerSettings, SettingsError
 from agentspec.store.keys import NewKey
-from agentspec.store.keys_snapshot import SqlKeys
+from agentspec.store.keys_snapshot import MARKER, SqlKeys
 from agentspec.wire.access import Guard
 from agentspec.wire.errors import AuthenticationFailed
 from tests.gateway.keyed import Keyed, empty_ledger, key_store, keyed
@@ -264,6 +264,27 @@ async def test_a_database_that_loses_its_keys_opens_no_door(here, keys, loopback
     here.ahead.by_s += LOOK_S + 0.1
     assert (await access.identify(auth(secret))).key_id == key.id
     await access.aclose()
+
+
+@pytest.mark.parametrize("instead", ["nothing", "an empty file", "an empty ledger"])
+async def test_a_gateway_started_after_the_keys_were_lost_opens_no_door(here, keys, instead):
+    """Nothing in memory tells of them then: the data folder does."""
+    _, secret = keys.create(NewKey("k"))
+    async with here.gateway(secret) as gateway:
+        assert (await gateway.chat("good")).status_code == 200
+    keys.close()
+    for part in here.folder.glob("agentspec.db*"):
+        part.unlink()
+    if instead != "nothing":
+        content = b"" if instead == "an empty file" else empty_ledger()
+        (here.folder / "agentspec.db").write_bytes(content)
+    async with here.gateway() as gateway:
+        for headers in ({}, auth(secret)):
+            answer = await gateway.chat("good", headers=headers)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "keys_unavailable")
+        (here.folder / "data" / MARKER).unlink()  # the word of whoever may write there
+        here.ahead.by_s += LOOK_S + 0.1
+        assert (await gateway.chat("good")).status_code == 200
 
 
 def test_beyond_loopback_a_key_in_sql_is_enough(here, keys):

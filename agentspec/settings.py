@@ -206,7 +206,7 @@ class StoreSettings(_Section):
     url: str | None = None
     responses: Literal["memory", "sql"] = "memory"
     drain_interval_s: Seconds = 0.25
-    drain_rows: Positive = 2000
+    drain_rows: Positive = 10_000
     keep_days: Days | None = None
     keep_minutes_days: Days = 30.0
     keep_payload_days: Days = 7.0

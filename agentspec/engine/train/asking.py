@@ -38,6 +38,12 @@ class Asked:
     id: str
     body: dict[str, Any]
 
+    @property
+    def constraining(self) -> dict[str, Any] | None:
+        """What a sample keeps of the body."""
+        fixed = self.body.get("tools") or self.body.get("response_format")
+        return self.body if fixed else None
+
     @classmethod
     def of(cls, prompt: Prompt, number: int, config: RegenerateConfig) -> Asked:
         id = prompt.id if config.answers == 1 else f"{prompt.id}#{number}"
@@ -55,7 +61,7 @@ class Asked:
 class _Growing:
     """An answer that is being generated."""
 
-    id: str
+    asked: Asked
     prompt: list[int]
     tokens: list[int] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
@@ -66,11 +72,12 @@ class _Growing:
 
     def sample(self, finish_reason: str) -> Sample:
         return Sample(
-            id=self.id,
+            id=self.asked.id,
             ids=[*self.prompt, *self.tokens],
             prompt_tokens=len(self.prompt),
             finish_reason=finish_reason,
             text="".join(self.text),
+            body=self.asked.constraining,
         )
 
 
@@ -117,7 +124,7 @@ class InProcess:
         request = decode_request(encode({**one.body, **extra}))
         sequence = planner.plan(request, time.monotonic()).sequences[0]
         self._built.engine.add(sequence)
-        growing[sequence.id] = _Growing(one.id, list(sequence.prompt))
+        growing[sequence.id] = _Growing(one, list(sequence.prompt))
 
 
 class Endpoint:
@@ -201,6 +208,7 @@ class Endpoint:
             prompt_tokens=len(prompt),
             finish_reason=choice.get("finish_reason"),
             text=text,
+            body=one.constraining,
         )
 
     def _turns(self, request: ChatRequest) -> list[dict[str, str]]:

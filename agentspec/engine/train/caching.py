@@ -6,7 +6,7 @@ from typing import Any
 
 from . import feature_cache
 from .config import DraftToml
-from .curve import progress
+from .curve import Progress
 from .data import read_samples
 from .identity import file_sha256
 from .target import Target
@@ -19,6 +19,8 @@ def cache(toml: DraftToml) -> dict[str, Any]:
     target = Target.open(toml)
     samples = read_samples(toml, target)
     tokens = sum(len(sample.ids) for sample in samples)
+
+    progress = Progress()
 
     def told(done: int, of: int) -> None:
         progress(f"features: {done}/{of} samples", end=done == of)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,9 +80,19 @@ def points(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def progress(text: str, *, end: bool = False) -> None:
-    """One line of the terminal, written over; or, where stderr is a file, a line each."""
-    tail = "\n" if end or not sys.stderr.isatty() else ""
-    head = "\r\x1b[K" if sys.stderr.isatty() else ""
-    sys.stderr.write(head + text + tail)
-    sys.stderr.flush()
+class Progress:
+    """One line on standard error, written over; where that is a file, a line every ten seconds."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._every_s = 0.2 if self._terminal else 10.0
+        self._told_s = -self._every_s
+
+    def __call__(self, text: str, *, end: bool = False) -> None:
+        now_s = time.monotonic()
+        if not end and now_s - self._told_s < self._every_s:
+            return
+        self._told_s = now_s
+        head, tail = ("\r\x1b[K", "\n" if end else "") if self._terminal else ("", "\n")
+        sys.stderr.write(head + text + tail)
+        sys.stderr.flush()

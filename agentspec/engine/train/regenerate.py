@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from .asking import Asked, Endpoint, InProcess
 from .config import DraftToml
-from .curve import progress
+from .curve import Progress
 from .errors import TrainError
 from .prompts import Prompt, read_prompts, read_traffic
 from .samples import AnswerFile, Sample
@@ -45,6 +45,7 @@ def regenerate(toml: DraftToml, *, traffic: Path | None = None) -> dict[str, Any
     todo = [one for one in asked if one.id not in done]
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()
+    progress = Progress()
     for answer in _asker(toml, target).answers(todo) if todo else ():
         counts["asked"] += 1
         if isinstance(answer, str):

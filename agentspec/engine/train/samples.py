@@ -1,8 +1,8 @@
 """Answers of the target as token ids: what a draft learns from. No torch.
 
-One JSON object a line in ``answers.jsonl``: ``{id, ids, prompt_tokens, finish_reason, text}``. The
-loss mask is a suffix: the tokens from ``prompt_tokens`` on. ``answers.json`` beside it says which
-target answered.
+One JSON object a line in ``answers.jsonl``: ``{id, ids, prompt_tokens, finish_reason, text, body}``.
+The loss mask is a suffix: the tokens from ``prompt_tokens`` on. ``answers.json`` beside it says
+which target answered.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +19,25 @@ from .errors import Mismatch, TrainError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """ids: prompt and answer, the answer's end token included where there was one."""
+    """ids: prompt and answer, the answer's end token included where there was one.
+
+    body: the chat request's fields where it constrains the answer (tools, response_format), so that
+    its masks can be had again; else None.
+    """
 
     id: str
     ids: list[int]
     prompt_tokens: int
     finish_reason: str | None = None
     text: str = ""
+    body: dict[str, Any] | None = None
 
     @property
     def answer_tokens(self) -> int:
         return len(self.ids) - self.prompt_tokens
 
     def cut(self, tokens: int) -> Sample:
-        return Sample(
-            id=self.id,
-            ids=self.ids[:tokens],
-            prompt_tokens=self.prompt_tokens,
-            finish_reason=self.finish_reason,
-            text=self.text,
-        )
+        return replace(self, ids=self.ids[:tokens])
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from . import record
 from .checkpoint import State, restore, save
 from .config import DraftToml
-from .curve import Curve, Span, accepted_length, points, progress
+from .curve import Curve, Progress, Span, accepted_length, points
 from .data import Data
 from .dataset import Schedule
 from .distributed import Ranks
@@ -121,7 +121,7 @@ def train(
     run = Run.open(toml, Target.open(toml), ranks, restart=restart)
     curve = Curve(toml.run / CURVE, run.state.step) if ranks.first else None
     began = saved = told = time.monotonic()
-    span = Span()
+    span, progress = Span(), Progress()
     while not run.finished and (stop_after_s is None or time.monotonic() - began < stop_after_s):
         span.add(run.step())
         now = time.monotonic()

@@ -7,6 +7,7 @@ N tapped features (their layers side by side), r Markov rank.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,16 @@ from torch import Tensor, nn
 from agentspec.engine.train.spec import DraftSpec
 
 
+class Piece(NamedTuple):
+    """The tokens and anchors of one sequence."""
+
+    tokens: slice
+    anchors: slice
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Packed sequences and their anchors.
+    """Packed sequences and their anchors, both in the sequences' order.
 
     ids, positions, owner [T] int64: token, position in its sequence, index of its sequence.
     features [T, N], last [T, E] float: tapped outputs, and the last hidden after the final norm.
@@ -38,9 +46,15 @@ class Batch:
     def context_tokens(self) -> int:
         return len(self.ids)
 
-    @property
-    def sequences(self) -> int:
-        return int(self.owner.max()) + 1
+    def pieces(self) -> list[Piece]:
+        """One a sequence, in order: attention never crosses them, so it is computed apart."""
+        tokens = torch.bincount(self.owner).tolist()
+        anchors = torch.bincount(self.owner[self.anchors], minlength=len(tokens)).tolist()
+        found, token, anchor = [], 0, 0
+        for t, a in zip(tokens, anchors, strict=True):
+            found.append(Piece(slice(token, token + t), slice(anchor, anchor + a)))
+            token, anchor = token + t, anchor + a
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +83,6 @@ class DraftNet(nn.Module):
     def forward(self, batch: Batch, embedding: Tensor) -> Rows:
         """Teacher-forced rows of every anchor. embedding [V, E]: the target's, never changed."""
         raise NotImplementedError
-
-
-def before(batch: Batch, rows: Tensor, at: Tensor) -> Tensor:
-    """Which of the T tokens stand before position ``at`` of the sequence of each row.
-
-    rows [R] int64: a packed index in the row's sequence; at [R] int64 -> [R, T] bool.
-    """
-    same = batch.owner[rows][:, None] == batch.owner[None, :]
-    return same & (batch.positions[None, :] < at[:, None])
 
 
 def eye_of_blocks(anchors: int, size: int, causal: bool, device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from agentspec.engine.train.spec import DraftSpec
 
-from .base import Batch, DraftNet, Rows, before, eye_of_blocks
+from .base import Batch, DraftNet, Piece, Rows, eye_of_blocks
 from .layers import Layer, Norm, init_weights, rope_angles
 from .markov import ConfidenceHead, MarkovHead
 
@@ -59,20 +59,33 @@ class BlockNet(DraftNet):
         tokens = torch.full((len(start), size), spec.mask_token_id, device=batch.ids.device)
         tokens[:, 0] = batch.ids[batch.anchors]
         x = F.embedding(tokens.flatten(), embedding).to(context.dtype)
-        seen = torch.cat(
-            (
-                before(batch, batch.anchors, start).repeat_interleave(size, 0),
-                eye_of_blocks(len(start), size, spec.causal, batch.ids.device),
-            ),
-            1,
-        )
+        pieces = [self._piece(batch, piece, start) for piece in batch.pieces()]
         for layer in self.layers:
             assert isinstance(layer, Layer)
             attention, inner = layer.self_attn, layer.input_layernorm(x)
             k, v = attention.key_value(context, known)
             own_k, own_v = attention.key_value(inner, angles)
-            mixed = attention.mix(
-                attention.query(inner, angles), torch.cat((k, own_k)), torch.cat((v, own_v)), seen
-            )
-            x = layer.finish(x, mixed)
+            query = attention.query(inner, angles)
+            mixed = [
+                attention.mix(
+                    query[rows],
+                    torch.cat((k[tokens], own_k[rows])),
+                    torch.cat((v[tokens], own_v[rows])),
+                    seen,
+                )
+                for rows, tokens, seen in pieces
+            ]
+            x = layer.finish(x, attention.o_proj(torch.cat(mixed)))
         return self.norm(x).view(len(start), size, -1)
+
+    def _piece(self, batch: Batch, piece: Piece, start: Tensor) -> tuple[slice, slice, Tensor]:
+        """Of one sequence: its block rows, its tokens, and which of both each row sees.
+
+        start [A] int64: the anchors' positions. A row sees the tokens before its anchor, and its
+        own block.
+        """
+        size, anchors = self.spec.block_size, piece.anchors
+        context = batch.positions[piece.tokens][None, :] < start[anchors][:, None]
+        blocks = eye_of_blocks(len(context), size, self.spec.causal, context.device)
+        seen = torch.cat((context.repeat_interleave(size, 0), blocks), 1)
+        return slice(anchors.start * size, anchors.stop * size), piece.tokens, seen

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from agentspec.engine.train.spec import DraftSpec
 
-from .base import Batch, DraftNet, Rows, before
+from .base import Batch, DraftNet, Piece, Rows
 from .layers import Attention, Layer, Norm, init_weights, rope_angles
 
 
@@ -53,7 +53,7 @@ class ChainNet(DraftNet):
         _, inner = self._enter(features, embedded)
         keys, values = attention.key_value(inner, angles)
         start = batch.positions[batch.anchors]
-        seen = before(batch, batch.anchors, start + 1) & (batch.positions > 0)
+        pieces = [(piece, self._seen(batch, piece, start)) for piece in batch.pieces()]
         carried, hidden = features[batch.anchors], []
         steps: list[tuple[Tensor, Tensor]] = []
         for step in range(self.spec.block_size):
@@ -63,11 +63,23 @@ class ChainNet(DraftNet):
             if step:
                 steps.append(attention.key_value(inner, turned))
             query = attention.query(inner, turned)
-            out = self._layer.finish(residual, _mix(attention, query, keys, values, seen, steps))
+            mixed = [
+                _mix(attention, query, keys, values, steps, piece, seen) for piece, seen in pieces
+            ]
+            out = self._layer.finish(residual, attention.o_proj(torch.cat(mixed)))
             normed = self.norm(out)
             hidden.append(normed)
             carried = self._carry(out, normed)
         return Rows(torch.stack(hidden, 1))
+
+    @staticmethod
+    def _seen(batch: Batch, piece: Piece, start: Tensor) -> Tensor:
+        """Which true rows of its sequence an anchor sees: those up to its own, without the first.
+
+        start [A] int64: the anchors' positions -> [anchors, tokens] bool of the piece.
+        """
+        positions = batch.positions[piece.tokens][None, :]
+        return (positions <= start[piece.anchors][:, None]) & (positions > 0)
 
 
 def _mix(
@@ -75,18 +87,20 @@ def _mix(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
-    seen: Tensor,
     steps: list[tuple[Tensor, Tensor]],
+    piece: Piece,
+    seen: Tensor,
 ) -> Tensor:
-    """query [A, H, D] over true rows [T, J, D] where ``seen`` [A, T], and each anchor's steps.
+    """One sequence's query [A, H, D] over its true rows where ``seen``, and each anchor's steps.
 
-    steps: keys and values [A, J, D] of the steps so far -> [A, E].
+    keys, values [T, J, D]: of all true rows; steps: keys and values [A, J, D] of the steps so far
+    -> [anchors of the piece, H*D].
     """
-    anchors = len(query)
-    own = torch.eye(anchors, dtype=torch.bool, device=query.device).repeat(1, len(steps))
-    k = torch.cat((keys, *(k.to(keys.dtype) for k, _ in steps)))
-    v = torch.cat((values, *(v.to(values.dtype) for _, v in steps)))
-    return attention.mix(query, k, v, torch.cat((seen, own), 1))
+    tokens, anchors = piece
+    own = torch.eye(len(seen), dtype=torch.bool, device=query.device).repeat(1, len(steps))
+    k = torch.cat((keys[tokens], *(k[anchors] for k, _ in steps)))
+    v = torch.cat((values[tokens], *(v[anchors] for _, v in steps)))
+    return attention.mix(query[anchors], k, v, torch.cat((seen, own), 1))
 
 
 class Eagle3Net(ChainNet):

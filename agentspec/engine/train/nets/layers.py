@@ -73,12 +73,12 @@ class Attention(nn.Module):
         return rotate(self.k_norm(k) if self.qk_norm else k, angles), v.to(k.dtype)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Tensor:
-        """q [R, H, D], k, v [C, J, D], seen [R, C] bool -> [R, E] of the output projection."""
+        """q [R, H, D], k, v [C, J, D], seen [R, C] bool -> [R, H*D], before the projection."""
         group = self.heads // self.kv_heads
         k = k.to(q.dtype).repeat_interleave(group, 1).transpose(0, 1)
         v = v.to(q.dtype).repeat_interleave(group, 1).transpose(0, 1)
         out = F.scaled_dot_product_attention(q.transpose(0, 1)[None], k[None], v[None], seen)
-        return self.o_proj(out[0].transpose(0, 1).reshape(len(q), -1))
+        return out[0].transpose(0, 1).reshape(len(q), -1)
 
 
 class FeedForward(nn.Module):
@@ -108,7 +108,7 @@ class Layer(nn.Module):
             self.hidden_norm = Norm(config.hidden, config.norm_eps)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """x [R, E] the residual stream, mixed [R, E] the attention's output -> [R, E]."""
+        """x [R, E] the residual stream, mixed [R, E] the projected attention -> [R, E]."""
         x = x + mixed
         return x + self.mlp(self.post_attention_layernorm(x))
 

@@ -31,7 +31,8 @@ __all__ = ["ExactRunner", "Unavailable"]
 class ExactRunner:
     """One model, its page pool, and the one call that computes; same face as ``Runner``.
 
-    kind: names the library, so what was measured on it; threads: how many run a pass.
+    kind: names the library, so what was measured on it; threads: how many run a pass, those of
+    ``pool``.
     exact: True: integer sums are exact, every float reduction has one fixed order a row, and
     attention merges chunks at fixed positions; so batch, chunking, pages and drafts change no bit.
     """
@@ -58,7 +59,7 @@ class ExactRunner:
         self.context_tokens = min(
             context_tokens, model.config.context_tokens, num_pages * self.page_tokens
         )
-        self._pool = pool
+        self.pool = pool
 
     @classmethod
     def load(
@@ -109,7 +110,7 @@ class ExactRunner:
         The tensors are overwritten by the next pass. Spans must not share a page that either of
         them writes. R may be 0. op: for measuring, only a part of the pass (``Program.PARTS``).
         """
-        logits, features = self.model.forward(self._pool, _rows(spans), op)
+        logits, features = self.model.forward(self.pool, _rows(spans), op)
         return Forward(
             torch.from_numpy(logits), None if features is None else torch.from_numpy(features)
         )

@@ -67,6 +67,7 @@ class Sequence:
     ) -> Sequence:
         """A new sequence that waits from now on; its constraint is not started yet."""
         table = PageTable(request.cache_scope)
+        entropy = Entropy.of(request.sampling.seed)
         return cls(
             number=number,
             request=request,
@@ -77,12 +78,13 @@ class Sequence:
                 tokens=list(request.prompt),
                 prompt_length=len(request.prompt),
                 sampling=request.sampling,
+                entropy=entropy,
                 stop_ids=request.stop_ids,
                 pages=table.pages,
             ),
             emission=Emission(request.stop, wants_infos=request.logprobs is not None),
             table=table,
-            entropy=Entropy.of(request.sampling.seed),
+            entropy=entropy,
             drafters=drafters,
             waiting_since_ns=clock(),
         )

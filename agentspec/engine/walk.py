@@ -1,6 +1,6 @@
 """Looking ahead along a live constraint: accept, ask, and roll everything back.
 
-Legend: V vocabulary.
+Legend: V vocabulary, W mask words.
 """
 
 from __future__ import annotations
@@ -60,9 +60,14 @@ class Walk:
 
     def allowed(self, vocab: int) -> Tensor | None:
         """What may stand here as [V] bool; None: everything."""
+        words = self.words((vocab + 31) // 32)
+        return None if words is None else unpack_mask(words, vocab)
+
+    def words(self, count: int) -> Tensor | None:
+        """What may stand here as [W = count] int32 mask words; None: everything."""
         constraint = self._constraint
         if constraint is None or not constraint.needs_mask():
             return None
-        words = torch.zeros(1, (vocab + 31) // 32, dtype=torch.int32)
+        words = torch.zeros(1, count, dtype=torch.int32)
         constraint.masks((), words)
-        return unpack_mask(words[0], vocab)
+        return words[0]

@@ -14,6 +14,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from agentspec.engine.sampling import Entropy
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -85,6 +87,8 @@ class DraftView:
     constraint: the sequence's live grammar session or None; a drafter may ``clone`` it, or move it
         within a ``Walk``, which takes it back.
     stop_ids: tokens that end the text.
+    entropy: the sequence's randomness; a drafter that draws takes numbers for ``Purpose.DRAFT``,
+        and with a seed the noise by which the target itself chooses.
     pages, page_epochs: the page table (position p lies in pages[p // page_tokens]) and, by number
         of a page, how often it was given out: a drafter that keeps K/V of its own beside the
         target's knows by it whether a page still holds the text that it saw.
@@ -98,6 +102,7 @@ class DraftView:
     sampling: SamplingParams
     constraint: Constraint | None = None
     stop_ids: Collection[int] = ()
+    entropy: Entropy = field(default_factory=lambda: Entropy.of(None))
     pages: Seq[int] = field(default=(), repr=False)
     page_epochs: Seq[int] = field(default=(), repr=False)
 

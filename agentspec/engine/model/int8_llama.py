@@ -9,11 +9,19 @@ Read next: ``agentspec_kernels/_cpu/program.py`` (the operations).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 import numpy.typing as npt
 from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
-from agentspec_kernels.linear_q import GROUP, QuantizedWeight, concatenate, pack, quantize
+from agentspec_kernels.linear_q import (
+    GROUP,
+    ROWS,
+    QuantizedWeight,
+    concatenate,
+    pack,
+    quantize,
+)
 
 from .config import ModelConfig, checked_taps
 from .errors import UnsupportedModel
@@ -44,7 +52,7 @@ class Int8Llama:
         _check(config)
         self._taps = checked_taps(taps, config)
         self._weights = _Weights(checkpoint)
-        self._cos, self._sin = _angles(config, positions)
+        self._cos, self._sin = angles(config, positions)
         self._program = Program(
             heads=config.heads,
             kv_heads=config.kv_heads,
@@ -54,6 +62,16 @@ class Int8Llama:
         )
         self._capacity = (0, 0)
         self._reserve(rows, 1)
+
+    @property
+    def embedding(self) -> npt.NDArray:
+        """[V, E] float32, not to be changed."""
+        return self._weights.embedding
+
+    @property
+    def head(self) -> PackedLinear:
+        """lm_head, E -> V."""
+        return self._weights.head
 
     def set_taps(self, taps: Sequence[int]) -> None:
         """The layers (from 0) whose outputs are features. Raises ``ValueError``."""
@@ -67,8 +85,8 @@ class Int8Llama:
         tokens, wanted = len(rows.ids), len(rows.gather)
         if tokens > self._capacity[0] or wanted > self._capacity[1]:
             self._reserve(
-                max(self._capacity[0], _power_of_two(tokens)),
-                max(self._capacity[1], _power_of_two(wanted)),
+                max(self._capacity[0], power_of_two(tokens)),
+                max(self._capacity[1], power_of_two(wanted)),
             )
         self._program.run(pool, rows, part)
         features = None if self.features is None else self.features[:tokens]
@@ -112,13 +130,22 @@ class Int8Llama:
         weights.head.append_to(program, self.logits, gathered=True)
 
 
-class _Linear:
+class PackedLinear:
     """One packed matrix."""
 
     def __init__(self, weight: QuantizedWeight):
         self.outputs, self.inputs = weight.codes.shape
         self._four_bit = weight.four_bit
         self.packed = pack(weight)
+
+    def first(self, outputs: int) -> PackedLinear:
+        """Only the first rows, a multiple of 16; shares memory."""
+        assert outputs % ROWS == 0 and 0 < outputs <= self.outputs
+        twin = copy(self)
+        twin.outputs = outputs
+        blocks = -(-self.outputs // ROWS)
+        twin.packed = self.packed[: self.packed.nbytes // blocks * (outputs // ROWS)]
+        return twin
 
     def append_to(self, program: Program, out: npt.NDArray, *, add=False, gathered=False) -> None:
         program.linear(
@@ -153,7 +180,7 @@ class _Weights:
         config = checkpoint.config
         table = self._matrix("model.embed_tokens.weight")
         self.embedding = table.dense()
-        self.head = _Linear(table if config.tied else self._matrix("lm_head.weight"))
+        self.head = PackedLinear(table if config.tied else self._matrix("lm_head.weight"))
         self.norm = self.vector("model.norm.weight")
         self.layers = [_Layer(self, index) for index in range(config.layers)]
         self._arrange()
@@ -175,11 +202,11 @@ class _Weights:
     def vector(self, name: str) -> npt.NDArray:
         return np.ascontiguousarray(self._checkpoint.read(name).float().numpy())
 
-    def fused(self, *names: str) -> _Linear:
+    def fused(self, *names: str) -> PackedLinear:
         parts = [self._matrix(name) for name in names]
         if len({part.four_bit for part in parts}) > 1:
             parts = [quantize(part.dense()) for part in parts]
-        return _Linear(concatenate(parts))
+        return PackedLinear(concatenate(parts))
 
     def _matrix(self, name: str) -> QuantizedWeight:
         stored = self._checkpoint.quantized(name)
@@ -200,12 +227,12 @@ def _check(config: ModelConfig) -> None:
         raise UnsupportedModel("the int8 kernels don't support this model's sizes")
 
 
-def _angles(config: ModelConfig, positions: int) -> tuple[npt.NDArray, npt.NDArray]:
+def angles(config: ModelConfig, positions: int) -> tuple[npt.NDArray, npt.NDArray]:
     """cos and sin, [positions, D/2] float32 from float64 angles."""
     half = np.arange(0, config.head_dim, 2) / config.head_dim
     angles = np.outer(np.arange(positions) / config.position_scale, config.rope_theta**-half)
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
-def _power_of_two(count: int) -> int:
+def power_of_two(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()

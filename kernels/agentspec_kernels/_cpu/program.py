@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes as c
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -108,30 +109,20 @@ class Program:
 
     PARTS = ("all", "linear", "head", "attend", "rest")
 
-    def __init__(
-        self,
-        *,
-        heads: int,
-        kv_heads: int,
-        dim: int,
-        layers: int,
-        num_pages: int,
-        planes: tuple[npt.NDArray, npt.NDArray] | None = None,
-    ):
-        """K/V planes [layers, P, J, D/2, 16, 2] and [layers, P, J, 8, D, 2] bf16 are made here.
-
-        planes: those of another program of the same sizes, to be shared instead.
-        """
+    def __init__(self, *, heads: int, kv_heads: int, dim: int, layers: int, num_pages: int):
+        """K/V planes [layers, P, J, D/2, 16, 2] and [layers, P, J, 8, D, 2] bf16 are made here."""
         self.num_pages = num_pages
         shape = (layers, num_pages, kv_heads)
-        self.k, self.v = planes or (
-            aligned((*shape, dim // 2, PAGE, 2), np.uint16),
-            aligned((*shape, PAGE // 2, dim, 2), np.uint16),
-        )
+        self.k = aligned((*shape, dim // 2, PAGE, 2), np.uint16)
+        self.v = aligned((*shape, PAGE // 2, dim, 2), np.uint16)
         self._head_shape = (heads, kv_heads, dim)
-        self._ops: list[_Op] = []
-        self._kept: list[npt.NDArray] = []
-        self._arrays: dict[str, c.Array[_Op]] = {}
+        self.clear()
+
+    def beside(self) -> Program:
+        """An empty program over the same K/V planes."""
+        twin = copy(self)
+        twin.clear()
+        return twin
 
     def _at(self, array: npt.NDArray | None) -> int:
         if array is None:
@@ -246,7 +237,9 @@ class Program:
 
     def clear(self) -> None:
         """Forget all operations; the K/V planes stay."""
-        self._ops, self._kept, self._arrays = [], [], {}
+        self._ops: list[_Op] = []
+        self._kept: list[npt.NDArray] = []
+        self._arrays: dict[str, c.Array[_Op]] = {}
 
     def run(self, pool: Pool, rows: Rows, part: str = "all") -> None:
         """Run all operations for the given rows. Raises ``MemoryError``.

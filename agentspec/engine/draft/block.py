@@ -1,0 +1,144 @@
+"""Drafters that propose a block at a time from the target's own activations: DSpark and its kin.
+
+A block is the anchor (the last committed token) and masks. Its rows see the context, which is made
+of the features of committed tokens before the anchor (the anchor has none yet), and each other.
+One pass gives the base logits of all of them; a chain of tiny steps then chooses token by token
+(``agentspec_kernels/draft_block``). Source: DSpark paper (arXiv 2607.05147), section 3.
+
+Legend: N tapped features, R rows, E hidden size, U rows of draft logits.
+Read next: ``speller.py`` (the chain, under a grammar), ``backbone.py`` (what computes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from .backbone import MOST_BLOCKS, Backbone, Block, Chunk, block_table, scratch
+from .base import EMPTY, DraftView, Observed, Proposal
+from .context import Context, Plane
+from .rates import PlaceRates
+from .speller import Rows, Speller
+
+if TYPE_CHECKING:
+    from agentspec_kernels.draft_block import Chain
+
+    from .block_config import BlockConfig
+
+_LEAST_CONTEXT = 16
+_WIDEST_GAP = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockOptions:
+    """How a block draft is used.
+
+    blind: ignore the grammar while drafting, to measure what knowing it is worth.
+    forced: committed tokens that have no features yet stand before a mask where the grammar forced
+    them. "anchor": only the last of them is put into the block, at its own position, so that the
+    block looks as in training; "block": all of them, if they leave room for masks.
+    candidates: tokens of each row that the Markov head looks at. head_rows: only the first so many
+    token ids are drafted (of a BPE vocabulary those merged first, so the frequent ones); None: all.
+    Every choice is lossless.
+    """
+
+    blind: bool = False
+    forced: Literal["anchor", "block"] = "anchor"
+    candidates: int = 128
+    head_rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    index: int
+    view: DraftView
+    limit: int
+    block: Block
+
+
+class BlockDrafter:
+    """A ``TappedDrafter``. name: of the source in reports, also where several are loaded."""
+
+    def __init__(
+        self,
+        name: str,
+        config: BlockConfig,
+        backbone: Backbone,
+        chain: Chain,
+        options: BlockOptions | None = None,
+    ):
+        self.name = name
+        self.config = config
+        self.taps = config.taps
+        self.options = options or BlockOptions()
+        self._backbone = backbone
+        self._plane = Plane(backbone.num_pages)
+        self._rates = None if config.confidence else PlaceRates()
+        self._speller = Speller(name, config, chain, self._rates, blind=self.options.blind)
+        self._contexts: dict[int, Context] = {}
+
+    def open(self, view: DraftView) -> None:
+        self._contexts[view.sequence_id] = self._plane.open(view)
+
+    def observe(self, observed: Sequence[Observed]) -> None:
+        self._backbone.extend([Chunk(o.view.pages, o.start, o.features) for o in observed])
+        for seen in observed:
+            self._plane.extend(self._contexts[seen.view.sequence_id], seen)
+
+    def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
+        proposals = [EMPTY] * len(views)
+        asked = list(enumerate(zip(views, limits, strict=True)))
+        for first in range(0, len(asked), MOST_BLOCKS):
+            jobs: list[_Job] = []
+            for index, (view, limit) in asked[first : first + MOST_BLOCKS]:
+                block = self._block(view, limit, len(jobs))
+                if block is not None:
+                    jobs.append(_Job(index, view, limit, block))
+            if jobs:
+                self._run(jobs, proposals)
+        return proposals
+
+    def _run(self, jobs: list[_Job], proposals: list[Proposal]) -> None:
+        hidden, logits = self._backbone.run([job.block for job in jobs])
+        end = 0
+        for job in jobs:
+            start, end = end, end + len(job.block.rows)
+            rows = Rows(hidden[start:end], logits[start:end])
+            proposals[job.index] = self._speller.spell(job.view, job.limit, rows)
+
+    def _block(self, view: DraftView, limit: int, place: int) -> Block | None:
+        """The block of a sequence as the ``place``-th of a pass; None where it isn't drafted."""
+        context, config = self._contexts[view.sequence_id], self.config
+        waiting = len(view.tokens) - context.end
+        least = min(_LEAST_CONTEXT, context.end)
+        if limit < 1 or context.known < least or not 1 <= waiting <= _WIDEST_GAP:
+            return None
+        if self.options.forced == "anchor" or waiting + config.first_row >= config.block_size:
+            waiting = 1
+        known = view.tokens[-waiting:]
+        first = waiting - 1 + config.first_row
+        return Block(
+            pages=block_table(
+                view.pages, context.start, context.end, scratch(self._backbone.num_pages, place)
+            ),
+            context=context.end - context.start,
+            position=len(view.tokens) - waiting,
+            ids=known + [config.mask_token_id] * (config.block_size - waiting),
+            rows=range(first, min(config.block_size, first + limit)),
+        )
+
+    def commit(self, view: DraftView, proposal: Proposal, accepted: int, committed: int) -> None:
+        if self._rates is None:
+            return
+        came = view.tokens[len(view.tokens) - committed :]
+        masked = view.constraint is not None
+        for place, token in enumerate(came[: len(proposal)]):
+            stands = token == proposal.tokens[place]
+            if proposal.sources[place] == self.name:
+                self._rates.record(place, masked, stands)
+            if not stands:
+                break
+
+    def close(self, view: DraftView) -> None:
+        del self._contexts[view.sequence_id]

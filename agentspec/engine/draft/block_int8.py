@@ -1,0 +1,234 @@
+"""A block draft's layers as two programs of the CPU library: context rows, and blocks.
+
+Legend: T packed rows, R wanted rows, N tapped features, E hidden size, F feed-forward size, H
+heads, J K/V heads, D head size, L draft layers, V vocabulary, U rows of draft logits.
+
+Read next: ``agentspec_kernels/_cpu/program.py`` (the operations), ``block_torch.py`` (the same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
+from agentspec_kernels.linear_q import GROUP, ROWS, concatenate
+
+from agentspec.engine.model.int8_llama import PackedLinear, angles, power_of_two
+
+from .backbone import MOST_BLOCKS, SCRATCH_PAGES, Block, Chunk
+from .block_config import MOST_ROWS, BlockConfig
+from .draft_file import DraftFile
+from .errors import UnsupportedDraft
+
+if TYPE_CHECKING:
+    from agentspec.engine.model.int8_llama import Int8Llama
+
+
+class Int8Backbone:
+    """A ``Backbone`` whose bits don't depend on the company of a row, as the target's don't."""
+
+    def __init__(
+        self,
+        config: BlockConfig,
+        file: DraftFile,
+        target: Int8Llama,
+        pool: Pool,
+        *,
+        num_pages: int,
+        positions: int,
+        head_rows: int,
+    ):
+        """positions: the longest sequence. head_rows: U, where lm_head is the target's.
+
+        Raises ``WeightsError`` or ``UnsupportedDraft``.
+        """
+        _check(config, head_rows)
+        self.num_pages = num_pages
+        self.config = config
+        self._pool = pool
+        self._weights = weights = _Weights(config, file, target, head_rows)
+        self._cos, self._sin = angles(config.shape, positions + MOST_ROWS)
+        shape = config.shape
+        self._block = Program(
+            heads=shape.heads,
+            kv_heads=shape.kv_heads,
+            dim=shape.head_dim,
+            layers=shape.layers,
+            num_pages=num_pages + SCRATCH_PAGES,
+        )
+        self._context = self._block.beside()
+        self._context_rows = self._block_rows = 0
+        self.head_rows = weights.head.outputs
+
+    def extend(self, chunks: Sequence[Chunk]) -> None:
+        """See ``Backbone``."""
+        count = sum(chunk.features.shape[0] for chunk in chunks)
+        if count > self._context_rows:
+            self._reserve_context(power_of_two(count))
+        spans, pages, first = [], [], 0
+        for chunk in chunks:
+            rows = chunk.features.shape[0]
+            self._features[first : first + rows] = chunk.features.float().numpy()
+            spans.append((first, rows, chunk.start, len(pages)))
+            pages.extend(chunk.pages)
+            first += rows
+        # The ids are not looked at: how many there are is how many rows run.
+        self._context.run(self._pool, _rows([0] * count, [], spans, pages))
+
+    def run(self, blocks: Sequence[Block]) -> tuple[npt.NDArray, npt.NDArray]:
+        """See ``Backbone``."""
+        assert len(blocks) <= MOST_BLOCKS
+        spans, pages, ids, wanted = [], [], [], []
+        shifts: dict[int, int] = {}
+        for block in blocks:
+            shifts[len(spans)] = block.position - block.context
+            spans.append((len(ids), len(block.ids), block.context, len(pages)))
+            wanted.extend(len(ids) + row for row in block.rows)
+            ids.extend(block.ids)
+            pages.extend(block.pages)
+        if len(ids) > self._block_rows:
+            self._reserve_block(power_of_two(len(ids)))
+        self._block.run(self._pool, _rows(ids, wanted, spans, pages, shifts))
+        return self._hidden[: len(wanted)], self._logits[: len(wanted)]
+
+    def _reserve_context(self, rows: int) -> None:
+        """The program over context rows: fc, norm, then K and V of every layer at once."""
+        config, weights, program = self.config, self._weights, self._context
+        shape = config.shape
+        kv = shape.kv_heads * shape.head_dim
+        self._context_rows = rows
+        self._features = aligned((rows, weights.fc.inputs), np.float32)
+        h = aligned((rows, shape.hidden), np.float32)
+        keys_values = aligned((rows, shape.layers * 2 * kv), np.float32)
+        program.clear()
+        program.activations(rows, max(weights.fc.inputs, shape.hidden))
+        program.quant(self._features)
+        weights.fc.append_to(program, h)
+        program.norm_quant(h, weights.hidden_norm, shape.norm_eps)
+        weights.kv.append_to(program, keys_values)
+        for index, layer in enumerate(weights.layers):
+            column = index * 2 * kv
+            if layer.k_norm is not None:
+                program.head_norm(
+                    keys_values, layer.k_norm, shape.norm_eps, column=column, heads=shape.kv_heads
+                )
+            program.write_kv(keys_values, self._cos, self._sin, index, column=column)
+
+    def _reserve_block(self, rows: int) -> None:
+        """The program over block rows: embedding, layers, norm, logits."""
+        config, weights, program = self.config, self._weights, self._block
+        shape = config.shape
+        query, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self._block_rows = rows
+
+        def buffer(width: int) -> npt.NDArray:
+            return aligned((rows, width), np.float32)
+
+        x, qkv, mixed = buffer(shape.hidden), buffer(query + 2 * kv), buffer(query)
+        gate_up, last = buffer(2 * shape.ffn), buffer(shape.hidden)
+        self._hidden, self._logits = buffer(shape.hidden), buffer(weights.head.outputs)
+        program.clear()
+        program.activations(rows, max(shape.hidden, shape.ffn, query))
+        program.embed(weights.embedding, x)
+        for index, layer in enumerate(weights.layers):
+            program.norm_quant(x, layer.attention_norm, shape.norm_eps)
+            layer.qkv.append_to(program, qkv)
+            if layer.q_norm is not None and layer.k_norm is not None:
+                eps = shape.norm_eps
+                program.head_norm(qkv, layer.q_norm, eps, column=0, heads=shape.heads)
+                program.head_norm(qkv, layer.k_norm, eps, column=query, heads=shape.kv_heads)
+            program.rope_write(qkv, self._cos, self._sin, index)
+            program.attend(qkv, mixed, index, mutual=not config.causal)
+            program.quant(mixed)
+            layer.out.append_to(program, x, add=True)
+            program.norm_quant(x, layer.ffn_norm, shape.norm_eps)
+            layer.gate_up.append_to(program, gate_up)
+            program.silu_quant(gate_up)
+            layer.down.append_to(program, x, add=True)
+        program.gather(x, last)
+        program.norm(last, weights.norm, shape.norm_eps, self._hidden, gathered=True)
+        program.quant(self._hidden, gathered=True)
+        weights.head.append_to(program, self._logits, gathered=True)
+
+
+def _rows(
+    ids: list[int],
+    wanted: list[int],
+    spans: list[tuple[int, int, int, int]],
+    pages: list[int],
+    shifts: dict[int, int] | None = None,
+) -> Rows:
+    packed, gather, table = (np.array(values, np.int32) for values in (ids, wanted, pages))
+    return Rows(packed, gather, spans, table, shifts=shifts or {})
+
+
+class _Layer:
+    """The weights of one draft layer; norms of q and k are None where it has none."""
+
+    def __init__(self, config: BlockConfig, file: DraftFile, index: int):
+        shape, prefix = config.shape, f"layers.{index}."
+        hidden, dim = shape.hidden, shape.head_dim
+        query, kv = shape.heads * dim, shape.kv_heads * dim
+        attention = prefix + "self_attn."
+        q, k, v = (
+            file.matrix(f"{attention}{name}_proj.weight", rows, hidden)
+            for name, rows in (("q", query), ("k", kv), ("v", kv))
+        )
+        self.kv_parts = [k, v]
+        self.qkv = PackedLinear(concatenate([q, k, v]))
+        self.out = PackedLinear(file.matrix(attention + "o_proj.weight", hidden, query))
+        self.q_norm = self.k_norm = None
+        if config.qk_norm:
+            self.q_norm = file.dense(attention + "q_norm.weight", dim)
+            self.k_norm = file.dense(attention + "k_norm.weight", dim)
+        self.attention_norm = file.dense(prefix + "input_layernorm.weight", hidden)
+        self.ffn_norm = file.dense(prefix + "post_attention_layernorm.weight", hidden)
+        gate, up = (
+            file.matrix(f"{prefix}mlp.{name}_proj.weight", shape.ffn, hidden)
+            for name in ("gate", "up")
+        )
+        self.gate_up = PackedLinear(concatenate([gate, up]))
+        self.down = PackedLinear(file.matrix(prefix + "mlp.down_proj.weight", hidden, shape.ffn))
+
+
+class _Weights:
+    """All weights. embedding [V, E] and head E -> U are the target's where the draft has none."""
+
+    def __init__(self, config: BlockConfig, file: DraftFile, target: Int8Llama, head_rows: int):
+        shape = config.shape
+        hidden, vocab = shape.hidden, shape.vocab
+        self.fc = PackedLinear(file.matrix("fc.weight", hidden, len(config.taps) * hidden))
+        self.hidden_norm = file.dense("hidden_norm.weight", hidden)
+        self.norm = file.dense("norm.weight", hidden)
+        self.layers = [_Layer(config, file, index) for index in range(shape.layers)]
+        parts = [part for layer in self.layers for part in layer.kv_parts]
+        self.kv = PackedLinear(concatenate(parts))
+        for layer in self.layers:
+            layer.kv_parts.clear()
+        own = "embed_tokens.weight" in file
+        self.embedding = (
+            file.dense("embed_tokens.weight", vocab, hidden) if own else target.embedding
+        )
+        if "lm_head.weight" in file:
+            rows = config.draft_vocab or vocab
+            self.head = PackedLinear(file.matrix("lm_head.weight", rows, hidden))
+        else:
+            self.head = target.head.first(head_rows)
+
+
+def _check(config: BlockConfig, head_rows: int) -> None:
+    """Raise ``UnsupportedDraft`` where a size does not fit the kernels' groups and lanes."""
+    shape = config.shape
+    sizes = {
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.ffn,
+        "head_dim": shape.head_dim,
+    }
+    for name, size in sizes.items():
+        if size % GROUP:
+            raise UnsupportedDraft(f"{name} {size} is not a multiple of {GROUP} (int8 kernels)")
+    if (config.draft_vocab or head_rows) % ROWS:
+        raise UnsupportedDraft(f"a draft vocabulary that is not a multiple of {ROWS}")

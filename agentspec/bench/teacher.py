@@ -52,14 +52,18 @@ class Teacher:
                 row += len(span.logit_rows)
         return forward
 
+    def compact(self, pages: Seq[int], moves: Seq[tuple[int, int]]) -> None:
+        self._inner.compact(pages, moves)
+
     def _bend(self, span: Span, logits: Tensor) -> None:
         """logits: the R rows [R, V] of one span; changed in place."""
         lessons = self._fitting(span)
         if not lessons:
             return
         tokens = lessons[0].tokens
+        positions = span.positions()
         for row, offset in enumerate(span.logit_rows):
-            place = span.start + offset + 1
+            place = positions[offset] + 1
             if place < len(tokens):
                 logits[row, tokens[place]] = _CERTAIN
 

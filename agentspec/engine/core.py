@@ -30,7 +30,7 @@ from .meter import Clock, Meter
 from .policy import Policy
 from .request import GenerationRequest, Output
 from .scheduler import Scheduler
-from .sequence import Sequence, common_prefix
+from .sequence import Sequence
 from .slot import Slot
 from .stats import EngineStats
 from .verify import verify
@@ -58,6 +58,11 @@ class Runner(Protocol):
     exact: bool
 
     def forward(self, spans: Seq[Span], /) -> Forward: ...
+
+    def compact(self, pages: Seq[int], moves: Seq[tuple[int, int]], /) -> None:
+        """Move K/V of the last pass within a sequence: for each (source, to) in order, slot ``to``
+        becomes what ``source`` is. Slot s is number s % page_tokens of pages[s // page_tokens]."""
+        ...
 
 
 class Engine:
@@ -284,7 +289,10 @@ class Engine:
         if slot.verdict is not None:
             accepted = self._advance(slot)
         committed = sequence.tokens[before:]
-        computed = sequence.computed + slot.rows + common_prefix(committed, proposal.tokens)
+        slot.standing = proposal.follow(committed)
+        if moves := slot.moves():
+            self._runner.compact(sequence.table.pages, moves)
+        computed = sequence.computed + slot.rows + len(slot.standing)
         # Where the token behind a draft was taken back, its place is decoded again.
         sequence.computed = min(computed, len(sequence.tokens) - 1)
         tell_infos(slot, forward.logits)
@@ -295,10 +303,12 @@ class Engine:
         """Commit along the verdict. Returns how many tokens of the proposal were committed."""
         sequence, proposal, verdict = slot.sequence, slot.proposal, slot.verdict
         assert verdict is not None
-        candidates = (*proposal.tokens[: verdict.accepted], verdict.next_token)
+        candidates = (*(proposal.tokens[i] for i in verdict.standing), verdict.next_token)
         kept = advance(sequence, candidates, self._token_bytes)[: verdict.accepted]
         chosen = [
-            source for source, by_model in zip(proposal.sources, kept, strict=False) if by_model
+            proposal.sources[i]
+            for i, by_model in zip(verdict.standing, kept, strict=False)
+            if by_model
         ]
         assert FORCED not in chosen, "an untested token was committed that nothing forced"
         sequence.tally.verified([s for s in proposal.sources if s != FORCED], chosen)

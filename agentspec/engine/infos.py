@@ -27,13 +27,15 @@ def tell_infos(slot: Slot, logits: Tensor) -> None:
     top = sequence.request.logprobs
     if top is None:
         return
-    for index, offset in enumerate(slot.logit_rows, start=slot.first_logit):
-        position = slot.start + offset + 1
+    index = {offset: slot.first_logit + i for i, offset in enumerate(slot.logit_rows)}
+    for position, offset in enumerate(slot.offsets(len(sequence.tokens)), start=slot.start + 1):
+        if offset not in index:
+            continue
         waiting = sequence.emission.waiting_from
         if waiting is None or position > sequence.computed:
             return
         if position >= waiting:
-            info = token_info(logits[index], sequence.tokens[position], top)
+            info = token_info(logits[index[offset]], sequence.tokens[position], top)
             sequence.emission.inform(position, info)
 
 

@@ -92,14 +92,15 @@ class Entropy:
         digest = blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest()
         return cls(int.from_bytes(digest, "little"), True)
 
-    def uniform(self, position: int, purpose: Purpose) -> float:
-        """Uniform in [0, 1), 53 random bits."""
-        text = f"{self.key}/{position}/{int(purpose)}".encode()
+    def uniform(self, position: int, purpose: Purpose, attempt: int = 0) -> float:
+        """Uniform in [0, 1), 53 random bits; another one for each attempt at a position."""
+        again = f"/{attempt}" if attempt else ""
+        text = f"{self.key}/{position}/{int(purpose)}{again}".encode()
         return (int.from_bytes(blake2b(text, digest_size=8).digest(), "little") >> 11) * 2.0**-53
 
-    def coin(self, position: int, probability: float) -> bool:
+    def coin(self, position: int, probability: float, attempt: int = 0) -> bool:
         """True with ``probability``; always True at 1 and more, never at 0."""
-        return self.uniform(position, Purpose.ACCEPT) < probability
+        return self.uniform(position, Purpose.ACCEPT, attempt) < probability
 
     def choose(self, position: int, probs: Tensor) -> int:
         """A token drawn from ``probs`` [V] (any float dtype, sum positive).

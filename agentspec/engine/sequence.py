@@ -5,7 +5,6 @@ Read next: ``commit.py`` (how tokens are added), ``scheduler.py`` (when it gets 
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -181,13 +180,3 @@ class Sequence:
         assert self.computed <= len(self.table.pages) * page_tokens, "K/V without pages"
         assert len(self.table.keys) == self.computed // page_tokens, "full pages not published"
         assert 0 <= self.output_tokens <= self.request.max_tokens, "more tokens than allowed"
-
-
-def common_prefix(left: Seq[int], right: Seq[int]) -> int:
-    """Number of leading ids that are equal in both."""
-    count = 0
-    for a, b in zip(left, right, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count

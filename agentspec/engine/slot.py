@@ -5,6 +5,7 @@ Legend: R rows of logits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ class Slot:
     draft_limit: most draft tokens behind them (scheduler). proposal: what is verified (drafting).
     logit_rows: offsets in the span whose logits are wanted; first_logit: where they begin among the
     R rows of the pass, and first_row where the span begins among all rows (``place``). verdict: the
-    outcome (verification).
+    outcome (verification). standing: the tokens of the proposal that were committed, whoever chose
+    them, in order (commit).
     """
 
     sequence: Sequence
@@ -34,6 +36,7 @@ class Slot:
     first_logit: int = 0
     first_row: int = 0
     verdict: Verdict | None = None
+    standing: Seq[int] = ()
 
     @property
     def samples(self) -> bool:
@@ -55,7 +58,17 @@ class Slot:
             start=self.start,
             pages=sequence.table.pages,
             logit_rows=self.logit_rows,
+            parents=self.proposal.parents,
         )
+
+    def offsets(self, count: int) -> list[int]:
+        """Where in the span the rows of its first ``count`` committed positions are."""
+        return [*range(self.rows), *(self.rows + node for node in self.standing)][:count]
+
+    def moves(self) -> list[tuple[int, int]]:
+        """Of a tree: (source, to) for the K/V of what stands that lies behind its position."""
+        first = self.start + self.rows
+        return [(first + n, first + i) for i, n in enumerate(self.standing) if n != i]
 
     def _wanted_rows(self) -> list[int]:
         sequence, drafted = self.sequence, len(self.proposal)
@@ -66,17 +79,23 @@ class Slot:
             return list(range(max(known - 1 - self.start, 0), end))
         if not self.samples:
             return []
-        tested = [i for i in range(drafted) if self.proposal.sources[i] != FORCED]
-        return [self.rows - 1 + i for i in (*tested, drafted)]
+        untested = self._untested()
+        return [self.rows + node for node in range(-1, drafted) if node not in untested]
+
+    def _untested(self) -> set[int]:
+        """The tokens of the proposal (-1: the committed ones) that a forced one follows."""
+        proposal = self.proposal
+        pairs = zip(proposal.above, proposal.sources, strict=True)
+        return {above for above, source in pairs if source == FORCED}
 
     def verify_rows(self) -> list[int | None]:
-        """For each position behind the committed tokens: its row of the pass's logits.
+        """The row of the pass's logits behind the committed tokens, and behind each drafted one.
 
-        None where the proposal's token is forced.
+        None where a forced token of the proposal follows.
         """
         index = {offset: self.first_logit + i for i, offset in enumerate(self.logit_rows)}
-        sources = (*self.proposal.sources, None)
+        untested = self._untested()
         return [
-            None if source == FORCED else index[self.rows - 1 + i]
-            for i, source in enumerate(sources)
+            None if node in untested else index[self.rows + node]
+            for node in range(-1, len(self.proposal))
         ]

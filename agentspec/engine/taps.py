@@ -49,6 +49,8 @@ class Taps:
         """What ``drafter`` is shown of a slot: its columns of features [T, N], a view if it can."""
         count = slot.sequence.computed - slot.start
         rows = features[slot.first_row : slot.first_row + count]
+        if slot.moves():
+            rows = features[[slot.first_row + offset for offset in slot.offsets(count)]]
         if drafter.taps != self.layers:
             parts = rows.unflatten(-1, (len(self.layers), -1))
             rows = parts[:, [self.layers.index(tap) for tap in drafter.taps]].flatten(1)

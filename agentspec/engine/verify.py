@@ -11,6 +11,12 @@ residual is that argmax. With a seed the target's token is the argmax of log tar
 noise(seed, position), and a drafted token stands where it is that very token: drafts cannot change
 the text (arXiv 2408.07978).
 
+Of a tree the path is followed that the same rule picks. A greedy, seeded or one-hot choice is the
+target's own: the token that follows stands if it is the one chosen. Dense tokens after the same
+one are tried in turn, each against what the rejections before it left of the target (recursive
+rejection sampling: Miao et al., arXiv 2305.09781, section 4.3; Chen et al., arXiv 2402.12374): each
+was drawn from its own ``draft_probs`` given the ones before it, so every trial is the rule above.
+
 An illegal drafted token has target probability 0: it is rejected and the residual sampled. Dropping
 it and sampling from the target instead would be biased for dense drafts (total variation 0.13
 in an exact enumeration of a toy case), since a residual and a target differ.
@@ -71,16 +77,18 @@ def verify(
     """How much of ``proposal`` stands, and the target's token after it. Changes nothing.
 
     proposal: as ``constrain_draft`` gave it, cut anywhere. logits: [R, V] float32 or float64, not
-    modified. rows[i], i = 0..K: the row of ``logits`` that predicts position len(view.tokens) + i;
-    None where proposal token i is forced (it is taken without a test), and at i = K where the
-    grammar forces what follows (that token is then the next one; its row is not read either way).
-    Rows after the first rejection are not read. ``stop_ids`` end the text: after an accepted one
-    nothing is sampled and ``next_token`` repeats it.
+    modified. rows[0]: the row of ``logits`` after the committed tokens; rows[1 + i]: after token i
+    of the proposal. None where what follows is a forced token of the proposal (it is taken without
+    a test); where the grammar forces what follows the last one, that token is the next one, and its
+    row is not read either way. Rows after the first rejection are not read. ``stop_ids`` end the
+    text: after an accepted one nothing is sampled and ``next_token`` repeats it.
     Raises ``NoTokenAllowed`` where a row allows no token.
     """
     assert len(rows) == len(proposal) + 1
     with Walk(view.constraint, stop_ids) as walk:
         target = _Target(view, logits, rows, entropy, walk)
+        if proposal.parents is not None:
+            return _descend(proposal, target, walk)
         for i, token in enumerate(proposal.tokens):
             if proposal.sources[i] != FORCED:
                 draft = None if proposal.draft_probs is None else proposal.draft_probs[i]
@@ -92,6 +100,28 @@ def verify(
             target.push(token)
         forced = walk.forced(1)
         return Verdict(len(proposal), forced[0] if forced else target.choose(len(proposal)))
+
+
+def _descend(proposal: Proposal, target: _Target, walk: Walk) -> Verdict:
+    """The path of a tree that stands, and the target's token after it."""
+    path: list[int] = []
+    while True:
+        node = path[-1] if path else -1
+        below = proposal.below(node)
+        if not below:
+            forced = walk.forced(1)
+            next_token = forced[0] if forced else target.choose(node + 1)
+            return Verdict(len(path), next_token, tuple(path))
+        found, instead = below[0], 0
+        if proposal.sources[found] != FORCED:
+            found, instead = target.pick(node + 1, proposal, below)
+        if found is None:
+            return Verdict(len(path), instead, tuple(path))
+        path.append(found)
+        token = proposal.tokens[found]
+        if not walk.advance(token):
+            return Verdict(len(path), token, tuple(path))
+        target.push(token)
 
 
 class _Target:
@@ -106,7 +136,7 @@ class _Target:
         walk: Walk,
     ):
         self._params = view.sampling
-        self._start = len(view.tokens)
+        self._position = len(view.tokens)
         self._logits, self._rows = logits, rows
         self._entropy, self._walk = entropy, walk
         self._history = None
@@ -114,6 +144,8 @@ class _Target:
             self._history = History(self._params, view.tokens, view.prompt_length, logits.shape[1])
 
     def push(self, token: int) -> None:
+        """Go on to the position after ``token``."""
+        self._position += 1
         if self._history is not None:
             self._history.push(token)
 
@@ -123,16 +155,31 @@ class _Target:
             chosen = self.choose(i)
             return None if chosen == token else chosen
         target = self._probs(i)
-        position = self._start + i
-        if self._entropy.coin(position, accept_probability(target, draft, token)):
+        if self._entropy.coin(self._position, accept_probability(target, draft, token)):
             return None
-        return self._entropy.choose(position, residual(target, draft, token))
+        return self._entropy.choose(self._position, residual(target, draft, token))
+
+    def pick(self, i: int, proposal: Proposal, nodes: Sequence[int]) -> tuple[int | None, int]:
+        """Which of ``nodes``, the tokens of a tree after row i, stands; else None, and the token
+        to be taken instead of them."""
+        dense = proposal.draft_probs
+        if dense is None or self._params.greedy or self._entropy.seeded:
+            chosen = self.choose(i)
+            return next((n for n in nodes if proposal.tokens[n] == chosen), None), chosen
+        target = self._probs(i)
+        for attempt, node in enumerate(nodes):
+            token = proposal.tokens[node]
+            probability = accept_probability(target, dense[node], token)
+            if self._entropy.coin(self._position, probability, attempt):
+                return node, token
+            target = residual(target, dense[node], token)
+        return None, self._entropy.choose(self._position, target)
 
     def choose(self, i: int) -> int:
         """The target's own token at row i, drafts apart."""
         if self._params.greedy:
             return self._greedy(self._scores(i))
-        return self._entropy.choose(self._start + i, self._probs(i))
+        return self._entropy.choose(self._position, self._probs(i))
 
     def _greedy(self, scores: Tensor) -> int:
         """Masked argmax of [V]. A mask is built only where the raw argmax is forbidden."""

@@ -34,9 +34,7 @@ class Walk:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._moved and self._constraint is not None:
-            self._constraint.rollback(self._moved)
-        self._moved = 0
+        self.back(self._moved)
 
     def advance(self, token: int) -> bool:
         """Go over a legal token. False, without moving, where it ends the text."""
@@ -46,6 +44,17 @@ class Walk:
             self._constraint.accept((token,))
             self._moved += 1
         return True
+
+    @property
+    def moved(self) -> int:
+        """How many tokens the constraint stands further on."""
+        return self._moved
+
+    def back(self, count: int) -> None:
+        """Take back the last ``count`` of the tokens that the constraint went over."""
+        if count and self._constraint is not None:
+            self._constraint.rollback(count)
+            self._moved -= count
 
     def allows(self, token: int) -> bool:
         """Whether ``token`` may stand here; a token that ends the text included."""

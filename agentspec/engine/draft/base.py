@@ -37,25 +37,70 @@ class Proposal:
         draft is one-hot (``draft_probs`` None): otherwise cutting by it would bias sampling
         (DSpark paper, App. A).
     draft_probs: [K, V] float32, the distribution each token was really drawn from, every mask and
-        truncation included; None: each token was chosen deterministically (one-hot).
+        truncation included; None: each token was chosen deterministically (one-hot). Of tokens
+        that follow the same one, each was drawn given those before it: without replacement its
+        distribution is 0 at theirs.
+    parents: of a tree, for each token which of the K it follows, -1: the committed ones; None: a
+        chain. Tokens then stand by falling survival, so that its first ones are a tree as well,
+        and the best of their number; of a dense one also those that follow the same token stand
+        in the order in which they were drawn.
     """
 
     tokens: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
     confidence: tuple[float, ...] = ()
     draft_probs: Tensor | None = None
+    parents: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.sources) == len(self.confidence)
+        if self.parents is not None:
+            assert len(self.parents) == len(self.tokens)
+            assert all(-1 <= parent < i for i, parent in enumerate(self.parents))
+            survival = self.survival()
+            assert all(a >= b for a, b in zip(survival, survival[1:], strict=False))
 
     def __len__(self) -> int:
         return len(self.tokens)
 
+    @property
+    def above(self) -> tuple[int, ...]:
+        """For each token the one that it follows, -1: the committed ones."""
+        return tuple(range(-1, len(self) - 1)) if self.parents is None else self.parents
+
+    def survival(self) -> list[float]:
+        """For each token the product of the confidences along its path; never rises."""
+        found: list[float] = []
+        for above, estimate in zip(self.above, self.confidence, strict=True):
+            found.append(estimate if above < 0 else found[above] * estimate)
+        return found
+
+    def below(self, node: int) -> list[int]:
+        """The tokens that follow token ``node`` (-1: the committed ones)."""
+        if self.parents is None:
+            return [node + 1] if node + 1 < len(self) else []
+        return [i for i, parent in enumerate(self.parents) if parent == node]
+
+    def follow(self, tokens: Seq[int]) -> list[int]:
+        """The path that spells as much of ``tokens`` as one can."""
+        path: list[int] = []
+        for token in tokens:
+            at = path[-1] if path else -1
+            found = next((i for i in self.below(at) if self.tokens[i] == token), None)
+            if found is None:
+                break
+            path.append(found)
+        return path
+
     def cut(self, length: int) -> Proposal:
         """The first ``length`` tokens of this proposal."""
-        probs = None if self.draft_probs is None else self.draft_probs[:length]
+        parents = None if self.parents is None else self.parents[:length]
         return Proposal(
-            self.tokens[:length], self.sources[:length], self.confidence[:length], probs
+            self.tokens[:length],
+            self.sources[:length],
+            self.confidence[:length],
+            None if self.draft_probs is None else self.draft_probs[:length],
+            None if parents == tuple(range(-1, length - 1)) else parents,
         )
 
 
@@ -66,7 +111,8 @@ EMPTY = Proposal()
 class Verdict:
     """The outcome of verifying one proposal.
 
-    accepted: how many leading tokens of the proposal stand (forced ones included).
+    accepted: how many leading tokens of the proposal stand (forced ones included); of a tree, how
+        many tokens of the path that stands.
     next_token: the token that the target chose after them: the residual's sample at a rejection,
         the bonus token when all were accepted. Always present; the engine drops it when an accepted
         token ends the sequence.
@@ -74,6 +120,13 @@ class Verdict:
 
     accepted: int
     next_token: int
+    path: tuple[int, ...] = ()
+    """Of a tree: which tokens stand, in order."""
+
+    @property
+    def standing(self) -> Seq[int]:
+        """Which tokens of the proposal stand, in order."""
+        return self.path or range(self.accepted)
 
 
 @dataclass(slots=True)
@@ -147,7 +200,8 @@ class Drafter(Protocol):
     def commit(self, view: DraftView, proposal: Proposal, accepted: int, committed: int) -> None:
         """``view.tokens`` grew by ``committed`` ids, of which ``accepted`` led ``proposal``.
 
-        ``proposal`` is what was really verified (after grammar filter and cut).
+        ``proposal`` is what was really verified (after grammar filter and cut); of a tree the
+        accepted ids are those of a path (``Proposal.follow``).
         """
         ...
 

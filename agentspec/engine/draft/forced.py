@@ -12,6 +12,7 @@ from torch import Tensor
 from agentspec.engine.walk import Walk
 
 from .base import FORCED, DraftView, Proposal
+from .tree import constrain_tree
 
 
 def constrain_draft(
@@ -26,7 +27,10 @@ def constrain_draft(
     the residual (dropping the token would bias sampling: see ``verify``), and its confidence stays
     what it was, since a cut by it must not look at the token. Nothing follows one of ``stop_ids``.
     Without a constraint the proposal is only cut. The constraint's state is unchanged at return.
+    A tree is treated so along each of its paths (``tree.py``).
     """
+    if proposal.parents is not None:
+        return constrain_tree(view, proposal, limit, stop_ids)
     draft = _Draft(proposal)
     with Walk(view.constraint, stop_ids) as walk:
         while len(draft) < limit:

@@ -68,6 +68,7 @@ class ToyRunner:
         self.page_tokens = page_tokens
         self.context_tokens = context_tokens
         self.fails = 0
+        self.moved = 0
         self.rows: list[int] = []
         self._pages: list[list[int | None]] = [[None] * page_tokens for _ in range(num_pages)]
 
@@ -82,19 +83,32 @@ class ToyRunner:
 
     def _span(self, span: Span) -> list[Tensor]:
         logits = []
-        states = [self._read(span, position) for position in range(span.start)]
+        context = [self._read(span.pages, slot) for slot in range(span.start)]
+        paths: list[list[int]] = []
+        drafted = 0 if span.parents is None else len(span.parents)
+        first = len(span.tokens) - drafted
         for offset, token in enumerate(span.tokens):
-            position = span.start + offset
-            state = self.model.state(states[-1] if states else 0, token, position)
-            states.append(state)
-            page = self._pages[span.pages[position // self.page_tokens]]
-            page[position % self.page_tokens] = state
+            before = offset - 1
+            if span.parents is not None and offset >= first:
+                before = first + span.parents[offset - first]
+            states = context if before < 0 else paths[before]
+            state = self.model.state(states[-1] if states else 0, token, len(states))
+            paths.append([*states, state])
+            self._write(span.pages, span.start + offset, state)
             if offset in span.logit_rows:
-                logits.append(self.model.row(states, token))
+                logits.append(self.model.row(paths[-1], token))
         return logits
 
-    def _read(self, span: Span, position: int) -> int:
-        state = self._pages[span.pages[position // self.page_tokens]][position % self.page_tokens]
+    def compact(self, pages: Seq[int], moves: Seq[tuple[int, int]], /) -> None:
+        for source, to in moves:
+            self.moved += 1
+            self._write(pages, to, self._read(pages, source))
+
+    def _write(self, pages: Seq[int], slot: int, state: int) -> None:
+        self._pages[pages[slot // self.page_tokens]][slot % self.page_tokens] = state
+
+    def _read(self, pages: Seq[int], slot: int) -> int:
+        state = self._pages[pages[slot // self.page_tokens]][slot % self.page_tokens]
         assert state is not None, "a position is read that was never computed"
         return state
 
@@ -264,7 +278,7 @@ class RecordingDrafter:
         before = self.seen[view.sequence_id]
         assert before + committed == len(view.tokens), "told a wrong number of tokens"
         assert accepted <= min(committed, len(proposal))
-        assert tuple(view.tokens[before : before + accepted]) == proposal.tokens[:accepted]
+        assert len(proposal.follow(view.tokens[before : before + accepted])) == accepted
         self.seen[view.sequence_id] = len(view.tokens)
         self.accepted += accepted
 

@@ -19,6 +19,7 @@ from tests.engine.draft.toyworld import (
     Grammar,
     OneHot,
     Silent,
+    Tree,
     World,
     decode,
     distance,
@@ -54,6 +55,8 @@ DRAFTERS: dict[str, Callable[[int, toyworld.Dice], object]] = {
     "dense": Dense,
     "dense, longer than the limit": lambda vocab, dice: Dense(vocab, dice, length=4),
     "one-hot": lambda vocab, dice: OneHot(vocab, length=3),
+    "one-hot tree": lambda vocab, dice: Tree(vocab),
+    "dense tree": Tree,
     **{name: lambda vocab, dice, name=name: create(name) for name in names()},
 }
 CUTS: dict[str, toyworld.Cut] = {
@@ -84,7 +87,7 @@ def test_emitted_law_is_the_targets(drafter: str, grammar: str, temperature: flo
 
 
 @pytest.mark.parametrize("grammar", ["free", "masked", "forced inside"])
-@pytest.mark.parametrize("drafter", ["dense", "one-hot", "suffix"])
+@pytest.mark.parametrize("drafter", ["dense", "one-hot", "suffix", "one-hot tree", "dense tree"])
 def test_emitted_law_over_five_tokens(drafter: str, grammar: str):
     world = World(vocab=5, prompt=(0, 1, 2, 3, 4, 0, 1), grammar=GRAMMARS[grammar](5), seed=1)
     got = emitted(world, lambda dice: DRAFTERS[drafter](5, dice), DEPTH)

@@ -24,6 +24,7 @@ from tests.engine.core.toy import (
     ToyModel,
     ToyRunner,
 )
+from tests.engine.core.trees import TreeDrafter
 
 SETTINGS = EngineSettings(
     context_tokens=128, kv_tokens=512, page_tokens=4, step_tokens=16, max_draft_tokens=5
@@ -52,7 +53,7 @@ class TappedRunner(ToyRunner):
         forward = super().forward(spans)
         rows = []
         for span in spans:
-            states = [self._read(span, p) for p in range(span.start + len(span.tokens))]
+            states = [self._read(span.pages, p) for p in range(span.start + len(span.tokens))]
             rows += [
                 [float(state % 100_003 + 1_000_000 * tap) for tap in self.taps]
                 for state in states[span.start :]
@@ -131,6 +132,17 @@ def test_features_of_committed_tokens_in_order_in_any_company() -> None:
         assert shown == list(range(shown[-1] + 1)), "each position once, none missing"
         assert len(shown) > len(prompt)
     assert watcher.accepted > 20
+
+
+def test_features_of_the_path_that_stands_where_drafts_are_trees() -> None:
+    model = ToyModel(3)
+    watcher, drafter = Watcher(model, (2, 0)), TreeDrafter(model, wrong=9, name="tree")
+    runner = TappedRunner(model, num_pages=128)
+    engine = engine_of(runner, drafter, watcher)
+    for number, prompt in enumerate([[A, B] * 5, [C], [B, A, C, C, A]]):
+        engine.add(request(number, prompt, ("tree", "watcher")))
+    drain(engine)
+    assert runner.moved > 10 and drafter.accepted > 20
 
 
 def test_positions_of_a_prefix_hit_are_not_shown() -> None:

@@ -161,13 +161,13 @@ class Witness(Entropy):
 
     __slots__ = ("asked",)
 
-    def uniform(self, position: int, purpose: Purpose) -> float:
-        self.asked.append((position, purpose))
-        return super().uniform(position, purpose)
+    def uniform(self, position: int, purpose: Purpose, attempt: int = 0) -> float:
+        self.asked.append((position, purpose, attempt))
+        return super().uniform(position, purpose, attempt)
 
 
 def test_no_random_number_is_used_twice():
-    """A coin of its own for each drafted position, and one choice for the token after them."""
+    """A coin of its own for each drafted token, and one choice for the token after them."""
     world = World(vocab=3)
     for key in range(20):
         entropy = Witness(key, False)
@@ -175,5 +175,5 @@ def test_no_random_number_is_used_twice():
         decode(world, OneHot(3, length=3), entropy, 30)
         assert len(entropy.asked) > 30
         assert len(set(entropy.asked)) == len(entropy.asked)
-        chosen = [position for position, purpose in entropy.asked if purpose == Purpose.SAMPLE]
+        chosen = [position for position, purpose, _ in entropy.asked if purpose == Purpose.SAMPLE]
         assert chosen == sorted(chosen) and chosen[0] >= len(world.prompt)

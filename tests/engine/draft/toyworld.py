@@ -61,7 +61,7 @@ class Dice(Entropy):
         object.__setattr__(self, "weight", self.weight * probs[chosen])
         return chosen
 
-    def coin(self, position: int, probability: float) -> bool:
+    def coin(self, position: int, probability: float, attempt: int = 0) -> bool:
         return bool(self.pick([1.0 - probability, probability], position))
 
     def choose(self, position: int, probs: torch.Tensor) -> int:
@@ -205,10 +205,14 @@ class World:
             setattr(view, name, value)
         return view
 
-    def logits(self, output: Prefix, drafted: Prefix) -> torch.Tensor:
-        """[K + 1, V] float64: rows after ``output`` and each prefix of ``drafted``."""
-        rows = [self.scores(output + drafted[:k]) for k in range(len(drafted) + 1)]
-        return torch.tensor(rows, dtype=torch.float64)
+    def logits(
+        self, output: Prefix, drafted: Prefix, parents: tuple[int, ...] | None = None
+    ) -> torch.Tensor:
+        """[K + 1, V] float64: rows after ``output`` and the path to each of ``drafted``."""
+        paths = [output]
+        for k, token in enumerate(drafted):
+            paths.append((*paths[k if parents is None else parents[k] + 1], token))
+        return torch.tensor([self.scores(path) for path in paths], dtype=torch.float64)
 
 
 class Silent:
@@ -279,6 +283,43 @@ class OneHot(Silent):
         return tuple(int(x * self.vocab) for x in numbers(count, "one-hot", *view.tokens))
 
 
+class Tree(Silent):
+    """Two tokens after the text and one or two after each of them, drawn without replacement, or
+    (one-hot) as the text decides. Confidences look at no token."""
+
+    name = "tree"
+    SHAPE = ((-1, 0.5), (-1, 0.4), (0, 0.7), (1, 0.6), (0, 0.3))
+    """(parent, confidence) of each token, by falling survival."""
+
+    def __init__(self, vocab: int, dice: Dice | None = None):
+        self.vocab, self.dice = vocab, dice
+
+    def propose(self, views, limits):
+        return [self._one(view, limit) for view, limit in zip(views, limits, strict=True)]
+
+    def _one(self, view: DraftView, limit: int) -> Proposal:
+        tokens: list[int] = []
+        paths: list[Prefix] = []
+        rows: list[list[float]] = []
+        shape = self.SHAPE[:limit]
+        for parent, _ in shape:
+            path = () if parent < 0 else paths[parent]
+            taken = {t for t, (p, _) in zip(tokens, shape, strict=False) if p == parent}
+            weights = [0.05 + x for x in numbers(self.vocab, "tree", *view.tokens, *path)]
+            rows.append(normalised([0.0 if t in taken else w for t, w in enumerate(weights)]))
+            best = max(range(self.vocab), key=rows[-1].__getitem__)
+            tokens.append(best if self.dice is None else self.dice.pick(rows[-1]))
+            paths.append((*path, tokens[-1]))
+        probs = torch.tensor(rows, dtype=torch.float64).reshape(len(rows), self.vocab)
+        return Proposal(
+            tuple(tokens),
+            (self.name,) * len(tokens),
+            tuple(confidence for _, confidence in shape),
+            None if self.dice is None else probs,
+            tuple(parent for parent, _ in shape),
+        )
+
+
 Cut = Callable[[DraftView, Proposal], int]
 
 
@@ -297,11 +338,16 @@ def step(world: World, view: DraftView, drafter, entropy: Entropy, cut: Cut, lim
     proposal = constrain_draft(view, proposal, limit)
     proposal = proposal.cut(cut(view, proposal))
     state = None if view.constraint is None else view.constraint.prefix
-    rows = [None if source == FORCED else k for k, source in enumerate(proposal.sources)]
-    logits = world.logits(output, proposal.tokens)
-    verdict = verify(view, proposal, logits, [*rows, len(proposal)], entropy)
+    rows: list[int | None] = list(range(len(proposal) + 1))
+    for k, source in enumerate(proposal.sources):
+        if source == FORCED:
+            rows[k if proposal.parents is None else proposal.parents[k] + 1] = None
+    logits = world.logits(output, proposal.tokens, proposal.parents)
+    verdict = verify(view, proposal, logits, rows, entropy)
     assert state == (None if view.constraint is None else view.constraint.prefix)
-    new = (*proposal.tokens[: verdict.accepted], verdict.next_token)
+    path = verdict.path if proposal.parents is not None else range(verdict.accepted)
+    assert len(path) == verdict.accepted
+    new = (*(proposal.tokens[i] for i in path), verdict.next_token)
     view.tokens.extend(new)
     if view.constraint is not None:
         view.constraint.accept(new)

@@ -131,6 +131,38 @@ def test_verified_rows_equal_plain_decoding_and_ignore_their_company(runner, dra
     assert torch.equal(together, torch.stack(plain))
 
 
+TREE = (-1, 0, 0, -1, 2, 2, 3, 6)
+"""Paths 0 1, 0 2 4, 0 2 5 and 3 6 7."""
+
+
+@pytest.mark.parametrize("start", [0, 37, 250])
+@pytest.mark.parametrize("path", [(0, 1), (0, 2, 4), (0, 2, 5), (3, 6, 7)])
+def test_a_trees_rows_and_what_follows_equal_a_chains(runner, start, path):
+    """Logits, features and, after the path's K/V was moved, those of the tokens behind it."""
+    ids, pages, after = tokens(start + 5), list(range(30)), tokens(3, seed=4)
+    drafted = tokens(len(TREE), seed=3)
+    spelled = [drafted[node] for node in path]
+    if start:
+        runner.forward([Span(ids[:start], 0, pages)])
+    rows = list(range(5 + len(path)))
+    chain = runner.forward([Span([*ids[start:], *spelled], start, pages, rows)])
+    expected, features = chain.logits[4:].clone(), chain.features[4:].clone()
+    follow = Span(after, len(ids) + len(path), pages, [0, 1, 2])
+    behind = runner.forward([follow]).logits.clone()
+
+    if start:
+        runner.forward([Span(ids[:start], 0, pages)])
+    other, other_pages = tokens(40, seed=9), list(range(40, 50))
+    span = Span([*ids[start:], *drafted], start, pages, list(range(4, 5 + len(TREE))), TREE)
+    found = runner.forward([Span(other, 0, other_pages, [3]), span])
+    where = [0, *(1 + node for node in path)]
+    assert torch.equal(found.logits[1:][where], expected)
+    assert torch.equal(found.features[len(other) + 4 :][where], features)
+    moves = [(len(ids) + node, len(ids) + i) for i, node in enumerate(path) if node != i]
+    runner.compact(pages, moves)
+    assert torch.equal(runner.forward([follow]).logits, behind)
+
+
 def test_a_rejected_draft_leaves_no_trace(runner):
     ids, pages = tokens(50), list(range(10))
     clean = in_chunks(runner, ids, [50], pages)

@@ -146,3 +146,15 @@ def test_the_context_is_what_settings_model_and_pool_allow(folder: Path) -> None
     assert Runner.load(small, folder).context_tokens == 40
     large = EngineSettings(dtype="fp32", threads=1, kv_tokens=400, page_tokens=PAGE)
     assert Runner.load(large, folder).context_tokens == SHAPE.context
+
+
+@pytest.mark.parametrize("path", [(0, 1), (0, 2, 4), (3, 6, 7)])
+def test_a_tree_of_drafts_equals_the_dense_pass_of_each_path(runner: Runner, path) -> None:
+    tree, prompt, drafted, pages = (-1, 0, 0, -1, 2, 2, 3, 6), text(9), text(8, 1), [5, 3, 8, 1, 0]
+    runner.forward([Span(prompt[:7], 0, pages)])
+    found = runner.forward([Span([*prompt[7:], *drafted], 7, pages, list(range(10)), tree)]).logits
+    spelled = [*prompt, *(drafted[node] for node in path)]
+    truth, _ = dense(SHAPE, random_weights(SHAPE), [*spelled, 7])
+    close(found[[0, 1, *(2 + node for node in path)]], truth[7:-1])
+    runner.compact(pages, [(9 + node, 9 + i) for i, node in enumerate(path) if node != i])
+    close(runner.forward([Span([7], len(spelled), pages, [0])]).logits[0], truth[-1])

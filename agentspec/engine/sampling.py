@@ -112,6 +112,16 @@ class Entropy:
             return gumbel_argmax(probs, self.key, position)
         return inverse_cdf(probs, self.uniform(position, Purpose.SAMPLE))
 
+    def draft(self, position: int, probs: Tensor) -> int:
+        """A token that a drafter draws from ``probs`` [V] for ``position``.
+
+        seeded: what ``choose`` takes, so that drafts of the target's own distribution stand. Else
+        independent of all that verification asks.
+        """
+        if self.seeded:
+            return gumbel_argmax(probs, self.key, position)
+        return inverse_cdf(probs, self.uniform(position, Purpose.DRAFT))
+
 
 def inverse_cdf(probs: Tensor, u: float) -> int:
     """The token whose interval of the distribution function of ``probs`` [V] holds u in [0, 1)."""

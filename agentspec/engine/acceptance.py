@@ -79,16 +79,19 @@ class Acceptance:
 
         Untested tokens are judged by what came: right for one-hot drafts, whatever the temperature.
         """
-        survival = 1.0
         corrected = self.confidence(sequence, proposal, masked)
-        for i, source in enumerate(proposal.sources[: len(came)]):
-            stands = proposal.tokens[i] == came[i]
-            survival *= corrected[i]
-            if source != FORCED:
-                self._learn(sequence, source, masked, corrected[i], stands)
-                if i < tested:
-                    self._count(survival, stands)
-            if not stands:
+        alive, at = {-1: 1.0}, -1
+        for token in came:
+            before, at = at, None
+            for i in proposal.below(before):
+                stands = proposal.tokens[i] == token
+                alive[i] = alive[before] * corrected[i]
+                if proposal.sources[i] != FORCED:
+                    self._learn(sequence, proposal.sources[i], masked, corrected[i], stands)
+                    if i < tested:
+                        self._count(alive[i], stands)
+                at = i if stands else at
+            if at is None:
                 break
 
     def close(self, sequence: int) -> None:

@@ -3,7 +3,7 @@
 Expected tokens a second decide: (sequences + sum of survivals) / seconds, where the survival of a
 drafted token is the product of the confidences up to it (DSpark paper, Algorithm 1), and a token
 costs its row in the pass, the attention of that row to its own sequence's context, and the python
-around it. Nodes of a tree would compete the same way, each by the survival of its path.
+around it. Tokens of a tree compete the same way, each by the survival of its path.
 
 Why a cut does not bias sampling: it is safe where "token k is verified" does not depend on what
 token k or a later one turned out to be (non-anticipation: DSpark paper, App. A). A one-hot draft is
@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import mul
 from typing import NamedTuple
 
 from .cost import CostCurve
@@ -195,32 +194,46 @@ def _falling(nets: list[float]) -> list[float]:
     return [total / count for total, count in blocks for _ in range(count)]
 
 
-def survivals(confidence: Sequence[float]) -> list[float]:
-    """Of each token: the product of the confidences up to it."""
-    return list(accumulate(confidence, mul))
+def survivals(confidence: Sequence[float], above: Sequence[int] | None = None) -> list[float]:
+    """Of each token: the product of the confidences up to it, of a tree along its path.
+
+    above: which token each follows (``Proposal.above``); None: a chain. Never rises: corrected
+    confidences may order a tree's tokens otherwise than it was drawn, and its first ones are taken.
+    """
+    found: list[float] = []
+    for i, estimate in enumerate(confidence):
+        before = i - 1 if above is None else above[i]
+        found.append(estimate if before < 0 else found[before] * estimate)
+    return list(accumulate(found, min))
 
 
-def gains(sources: Sequence[str], survival: Sequence[float]) -> list[float]:
+def gains(
+    sources: Sequence[str], survival: Sequence[float], above: Sequence[int] | None = None
+) -> list[float]:
     """What each token of a one-hot draft brings, of which plain decoding would not get for nothing.
 
     The grammar's forced tokens cost no step in plain decoding either. But where a draft is cut
     before a forced span, the pass's own token behind it is lost, as it is forced: so a drafted
     token that a span follows brings its gain with the last token of the span.
     """
-    found: list[float] = []
-    held = 0.0
-    for i, (source, alive) in enumerate(zip(sources, survival, strict=True)):
-        held = held if source == FORCED else alive
-        ends = i + 1 == len(sources) or sources[i + 1] != FORCED
-        found.append(held if ends else 0.0)
-        held = 0.0 if ends else held
-    return found
+    before = range(-1, len(sources) - 1) if above is None else above
+    held: list[float] = []
+    for source, parent, alive in zip(sources, before, survival, strict=True):
+        if source == FORCED:
+            alive = held[parent] if parent >= 0 else 0.0
+        held.append(alive)
+    for source, parent in zip(sources, before, strict=True):
+        if source == FORCED and parent >= 0:
+            held[parent] = 0.0
+    return held
 
 
 def choose_widths(proposals: Sequence[Proposal], base_rows: int, curve: CostCurve) -> list[int]:
     """``choose`` for proposals as they are: form A, rows alone cost."""
     bids = []
     for proposal in proposals:
-        alive, dense = survivals(proposal.confidence), proposal.draft_probs is not None
-        bids.append(Bid(gain=alive if dense else gains(proposal.sources, alive), dense=dense))
+        dense, above = proposal.draft_probs is not None, proposal.parents
+        alive = survivals(proposal.confidence, above)
+        gain = alive if dense else gains(proposal.sources, alive, above)
+        bids.append(Bid(gain=gain, dense=dense))
     return choose(bids, base_rows, curve.seconds)

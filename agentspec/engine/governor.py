@@ -159,7 +159,8 @@ class Governor:
     def _survival(self, slot: Slot) -> list[float]:
         sequence = slot.sequence
         masked = _masked(sequence)
-        return survivals(self.acceptance.confidence(sequence.number, slot.proposal, masked))
+        confidence = self.acceptance.confidence(sequence.number, slot.proposal, masked)
+        return survivals(confidence, slot.proposal.parents)
 
     def _bid(self, slot: Slot) -> Bid:
         sequence, offer = slot.sequence, self._offers.get(slot.sequence.number)
@@ -173,7 +174,9 @@ class Governor:
         costs = [attend(slot.rows + i) * context for i in range(count + 1)]
         token_s = self.costs.token_seconds()
         return Bid(
-            gain=offer.survival if dense else gains(offer.proposal.sources, offer.survival),
+            gain=offer.survival
+            if dense
+            else gains(offer.proposal.sources, offer.survival, offer.proposal.parents),
             dense=dense,
             expected=self._usual(offer.proposal, count) if dense else None,
             own_s=[b - a + token_s for a, b in zip(costs, costs[1:], strict=False)],

@@ -1,6 +1,6 @@
 """One sequence's draft while it is drawn token by token, as the target itself would draw.
 
-The draft's scores go through the request's own sampling (bias, penalties, grammar mask, temperature,
+The draft's scores go through the sampling of the request (bias, penalties, mask, temperature,
 truncation): then ``draft_probs`` lie on what the target may say, and with the seed's noise the two
 choose the same token wherever their distributions agree.
 

@@ -135,8 +135,12 @@ def test_features_of_committed_tokens_in_order_in_any_company() -> None:
 
 
 def test_features_of_the_path_that_stands_where_drafts_are_trees() -> None:
+    class Onlooker(Watcher):
+        def one(self, view: DraftView, limit: int) -> Proposal:
+            return Proposal()
+
     model = ToyModel(3)
-    watcher, drafter = Watcher(model, (2, 0)), TreeDrafter(model, wrong=9, name="tree")
+    watcher, drafter = Onlooker(model, (2, 0)), TreeDrafter(model, wrong=9, name="tree")
     runner = TappedRunner(model, num_pages=128)
     engine = engine_of(runner, drafter, watcher)
     for number, prompt in enumerate([[A, B] * 5, [C], [B, A, C, C, A]]):

@@ -30,6 +30,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _MAX_CHARS = 80
+_MAX_PATTERN_CHARS = 2000
+"""What is no pattern at all (a text in an annotation) may take time with the square of it."""
 
 
 def examples(schema: Any) -> Iterator[str]:
@@ -51,6 +53,8 @@ def examples(schema: Any) -> Iterator[str]:
 
 def example(pattern: str) -> str | None:
     """A short text that ``pattern`` matches (first alternatives, least repeats), or None."""
+    if len(pattern) > _MAX_PATTERN_CHARS:
+        return None
     groups: list[list[str]] = [[]]
     closed = [False]
     """Whether the group's first alternative has ended."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
@@ -16,17 +17,20 @@ from agentspec.toolcall.expansion import too_expansive
 from agentspec.wire.errors import InvalidSchema
 
 from .base import Constraint, ConstraintViolated
+from .cache import Cache
 from .closing import Hints, named_values, required_texts
 from .example import examples
 from .judged import JudgedSession
 from .judged_matcher import JudgedMatcher
 from .judging import judge_of
-from .limit import within_limit
+from .limit import TooCostly, within_limit
 from .llguidance_backend import LLGuidanceBackend
 from .proposals import example_texts
 from .session import Grammar, GrammarSession
+from .trial import Trial
 from .trigger import Marker, TriggerSession
 from .vocab import Vocab
+from .weight import heavy
 
 _MAX_HINTS = 400
 _MAX_PHRASES = 32
@@ -46,6 +50,7 @@ class Compiled:
     right answer is known; with what is not checked by masks, that is not sure.
 
     cold: whether the last ``compile`` that returned it had to build it. compile_us: what that took.
+    size_bytes: what building it took; 0 where that is little.
     """
 
     def __init__(
@@ -55,10 +60,12 @@ class Compiled:
         compile_us: int,
         *,
         proven: bool,
+        size_bytes: int = 0,
     ):
         self._start = start
         self.unchecked = tuple(unchecked)
         self.proven = proven
+        self.size_bytes = size_bytes
         self.compile_us = compile_us
         self.cold = True
 
@@ -75,6 +82,7 @@ class ConstraintFactory:
     flexible: accept the whole language (white space, order of keys, undeclared keys), not the
     canonical one; what masks cannot hold is then left to the check of the finished value, as it is
     without ``judged``: both are for measuring.
+    tried: whether what may take long is built in a process of its own first (see ``trial``).
     """
 
     def __init__(
@@ -90,41 +98,53 @@ class ConstraintFactory:
         flexible: bool = False,
         judged: bool = True,
         cache_size: int = 256,
+        tried: bool = True,
     ):
         self._vocab = Vocab(token_bytes, frozenset(eos_ids), frozenset(special_ids), vocab_size)
         self._tokenizer = Tokenizer.from_str(hf_tokenizer_json)
         self._canonical = canonical
         self._judged = judged and not flexible
         self._backend = self._make_backend(backend, hf_tokenizer_json, flexible)
-        self._cache_size = cache_size
-        self._cache: OrderedDict[bytes, Compiled] = OrderedDict()
+        same = {
+            "token_bytes": list(token_bytes),
+            "eos_ids": set(eos_ids),
+            "special_ids": set(special_ids),
+            "hf_tokenizer_json": hf_tokenizer_json,
+            "vocab_size": vocab_size,
+            "backend": backend,
+            "canonical": canonical,
+            "flexible": flexible,
+            "judged": judged,
+            "tried": False,
+        }
+        self._trial = Trial(same) if tried and hasattr(os, "fork") else None
+        self._cache = Cache(cache_size)
         self._markers: dict[str, Marker] = {}
         self._lock = threading.Lock()
         self._building: dict[bytes, threading.Lock] = {}
 
     def compile(self, spec: OutputSpec) -> Compiled:
-        """The spec's constraint; may take a while. Raises ``InvalidSchema``, ``InvalidRequest``."""
-        key = spec.key()
+        """The spec's constraint; may take a while. Raises ``InvalidSchema``, ``InvalidRequest``;
+        ``Overloaded`` where too many that take long come at once.
+        """
+        key = hashlib.blake2b(spec.key(), digest_size=16).digest()
         with self._lock:
             building = self._building.setdefault(key, threading.Lock())
         with building:
-            with self._lock:
+            try:
                 found = self._cache.get(key)
                 if found is not None:
-                    self._cache.move_to_end(key)
                     found.cold = False
-                    self._building.pop(key, None)
                     return found
-            try:
-                made = self._build(spec)
-                with self._lock:
-                    self._cache[key] = made
-                    while len(self._cache) > self._cache_size:
-                        self._cache.popitem(last=False)
+                made = self._compiled(spec)
+                self._cache.put(key, made)
+                return made
+            except TooCostly as refused:
+                self._cache.refuse(key, refused)
+                raise
             finally:
                 with self._lock:
                     self._building.pop(key, None)
-        return made
 
     def _make_backend(self, name: str, hf_tokenizer_json: str, flexible: bool) -> Backend:
         if name == "llguidance":
@@ -137,11 +157,14 @@ class ConstraintFactory:
             return OutlinesBackend(self._vocab, hf_tokenizer_json)
         raise ValueError(f"unknown grammar backend '{name}': choose llguidance or outlines")
 
-    def _build(self, spec: OutputSpec) -> Compiled:
+    def _compiled(self, spec: OutputSpec) -> Compiled:
         started = time.perf_counter_ns()
         _check_expansion(spec)
         param = spec.functions[0].param if spec.functions else "response_format"
-        grammar, (prototype, proven) = within_limit(lambda: self._made(spec), param)
+        size = 0
+        if self._trial is not None and heavy(spec):
+            size = self._trial.check(spec, param)
+        grammar, (prototype, proven) = within_limit(lambda: self.build(spec), param)
         start: Callable[[], Constraint] = prototype.clone
         if spec.calls == "may" and spec.answer is None and not spec.format.anchored:
             marker = self._marker(spec.format.open)
@@ -150,9 +173,12 @@ class ConstraintFactory:
                 return TriggerSession(marker, prototype.clone)
 
         elapsed_us = (time.perf_counter_ns() - started) // 1000
-        return Compiled(start, grammar.unchecked, elapsed_us, proven=proven)
+        return Compiled(start, grammar.unchecked, elapsed_us, proven=proven, size_bytes=size)
 
-    def _made(self, spec: OutputSpec) -> tuple[Grammar, tuple[GrammarSession, bool]]:
+    def build(self, spec: OutputSpec) -> tuple[Grammar, tuple[GrammarSession, bool]]:
+        """(the grammar, a session at its start and whether it is proven): what ``compile`` does
+        under limits. Raises as it does.
+        """
         grammar = self._backend.compile(spec)
         return grammar, self._prototype(spec, grammar)
 

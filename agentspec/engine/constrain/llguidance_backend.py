@@ -19,6 +19,7 @@ from agentspec.wire.errors import InvalidRequest, InvalidSchema
 
 from .base import ConstraintViolated
 from .judging import open_object
+from .ordinary import ordinary
 from .productive import productive
 from .relax import LEVELS, Relaxed, relax
 from .session import Grammar
@@ -125,7 +126,7 @@ class LLGuidanceBackend:
         loose = False
         for i, function in enumerate(spec.functions):
             what = f"function '{function.name}'"
-            relaxed = self._document(
+            relaxed, _ = self._document(
                 function.parameters, function.param, what, code="invalid_function_parameters"
             )
             rules = argument_rules(spec.format, f"args_{i}", relaxed.document, self._dump)
@@ -133,23 +134,27 @@ class LLGuidanceBackend:
             paths = (*relaxed.unchecked, *rules.unchecked)
             unchecked += [f"tools.{function.name}#{path}" for path in paths]
             loose = loose or open_object(relaxed.document)
+        built: llguidance.LLMatcher | None = None
         if spec.answer is not None:
             answer = spec.answer
-            relaxed = self._document(
+            relaxed, built = self._document(
                 answer.schema, answer.param, f"response_format '{answer.name}'", code=None
             )
             lines.append(f"answer: %json {self._dump(relaxed.document)}")
             unchecked += [f"response_format#{path}" for path in relaxed.unchecked]
             loose = loose or open_object(relaxed.document)
-        lark = "\n".join([frame(spec), *lines, ""])
-        matcher = self._matcher(lark)
+        if built is not None and not spec.functions:
+            return Grammar(LLGuidanceMatcher(built), unchecked, loose)
+        matcher = self._matcher("\n".join([frame(spec), *lines, ""]))
         if error := matcher.get_error():
             param = spec.functions[0].param if spec.functions else "response_format"
             raise InvalidSchema(f"The grammar cannot be built: {_first_line(error)}", param=param)
         return Grammar(LLGuidanceMatcher(matcher), unchecked, loose)
 
-    def _document(self, schema: Any, param: str, what: str, *, code: str | None) -> Relaxed:
-        """The least relaxed version that llguidance takes."""
+    def _document(
+        self, schema: Any, param: str, what: str, *, code: str | None
+    ) -> tuple[Relaxed, llguidance.LLMatcher | None]:
+        """The least relaxed version that llguidance takes, and its matcher, if one was built."""
         reason = ""
         for level in LEVELS:
             relaxed = relax(schema, level, canonical=not self._flexible)
@@ -158,18 +163,21 @@ class LLGuidanceBackend:
                 if level.narrow:
                     continue
                 break
-            reason = self._refusal(relaxed.document)
+            if ordinary(relaxed.document):
+                return relaxed, None
+            matcher = self._matcher(f"start: %json {self._dump(relaxed.document)}\n")
+            reason = self._refusal(matcher)
             if not reason:
-                return relaxed
+                return relaxed, matcher
             if "nsatisfiable" in reason and not level.narrow:
                 break
         raise InvalidSchema(
             f"Invalid schema for {what}: In context=(), {reason}.", param=param, code=code
         )
 
-    def _refusal(self, document: Any) -> str:
+    @staticmethod
+    def _refusal(matcher: llguidance.LLMatcher) -> str:
         """Why llguidance cannot compile a document, or "". Building shows more than validating."""
-        matcher = self._matcher(f"start: %json {self._dump(document)}\n")
         if error := matcher.get_error():
             return _first_line(error)
         matcher.compute_bitmask()

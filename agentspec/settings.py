@@ -108,6 +108,8 @@ class PriceSettings(_Section):
 
     input_usd_per_m: Usd | None = None
     cached_usd_per_m: Usd | None = None
+    cache_write_usd_per_m: Usd | None = None
+    cache_write_1h_usd_per_m: Usd | None = None
     output_usd_per_m: Usd | None = None
     reasoning_usd_per_m: Usd | None = None
 

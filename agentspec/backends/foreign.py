@@ -215,7 +215,7 @@ def to_usage(answer: ForeignAnswer) -> Usage | None:
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
-        prompt_tokens_details=None if cached is None else PromptTokensDetails(min(cached, prompt)),
+        prompt_tokens_details=_inputs(usage.prompt_tokens_details, cached, prompt),
         completion_tokens_details=CompletionTokensDetails(
             reasoning_tokens=min(count(outputs, "reasoning_tokens"), completion),
             accepted_prediction_tokens=count(outputs, "accepted_prediction_tokens"),
@@ -224,6 +224,22 @@ def to_usage(answer: ForeignAnswer) -> Usage | None:
         if outputs
         else None,
     )
+
+
+def _inputs(
+    told: dict[str, Any] | None, cached: int | None, prompt: int
+) -> PromptTokensDetails | None:
+    """Parts of the prompt. litellm has names of its own for what was written to a cache."""
+    if cached is None:
+        return None
+    details = PromptTokensDetails(min(cached, prompt))
+    written = count(told, "cache_write_tokens") or count(told, "cache_creation_tokens")
+    if written:
+        by_age = (told or {}).get("cache_creation_token_details")
+        hour = count(by_age, "ephemeral_1h_input_tokens") if isinstance(by_age, dict) else 0
+        details.cache_write_tokens = min(written, prompt - details.cached_tokens)
+        details.cache_write_1h_tokens = min(hour, details.cache_write_tokens)
+    return details
 
 
 def _cached(answer: ForeignAnswer) -> int | None:

@@ -23,6 +23,7 @@ KINDS = {
     "input_cost_per_token": "input",
     "cache_read_input_token_cost": "cached",
     "cache_creation_input_token_cost": "cache_write",
+    "cache_creation_input_token_cost_above_1hr": "cache_write_1h",
     "output_cost_per_token": "output",
     "output_cost_per_reasoning_token": "reasoning",
 }

@@ -104,6 +104,7 @@ def _tokens(r: RequestRecord) -> Group:
             ("Input", text.exact(r.in_tok)),
             ("Fresh input", text.exact(r.in_tok - r.cached_tok)),
             ("Cached input", text.exact(r.cached_tok)),
+            ("Written to a cache", text.exact(r.cache_write_tok) if r.cache_write_tok else ""),
             ("Output", text.exact(r.out_tok)),
             ("Reasoning", text.exact(r.reason_tok) if r.reason_tok else ""),
             ("Set by the grammar", text.exact(r.forced_tok) if r.forced_tok else ""),

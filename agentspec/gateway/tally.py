@@ -230,7 +230,10 @@ class Tally:
         if usage is not None:
             inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
             record.in_tok, record.out_tok = usage.prompt_tokens, usage.completion_tokens
-            record.cached_tok = min(inputs.cached_tokens, record.in_tok) if inputs else 0
+            if inputs is not None:
+                record.cached_tok = min(inputs.cached_tokens, record.in_tok)
+                record.cache_write_tok = inputs.cache_write_tokens or None
+                record.cache_write_1h_tok = inputs.cache_write_1h_tokens or None
             record.reason_tok = outputs.reasoning_tokens if outputs else 0
         elif self._chunks and self._request is not None:
             # A broken or cancelled stream: a chunk is at least a token.

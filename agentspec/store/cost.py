@@ -1,6 +1,6 @@
 """What a request costs by a price list: tokens times price, in integer nano-USD.
 
-    fresh  = (in_tok - cached_tok) * input price
+    fresh  = (in_tok - cached_tok - cache_write_tok) * input price + writes * their prices
     cached = cached_tok * cached price
     out    = (out_tok - reason_tok) * output price + reason_tok * reasoning price
 
@@ -39,6 +39,7 @@ class Price:
     out_nusd_per_m: int | None = None
     reason_nusd_per_m: int | None = None
     above_tok: int = 0
+    cache_write_1h_nusd_per_m: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +61,33 @@ UNKNOWN = Cost(None, None, None)
 FREE = Cost(0, 0, 0)
 
 
-def cost(price: Price, *, in_tok: int, cached_tok: int, out_tok: int, reason_tok: int = 0) -> Cost:
+def cost(
+    price: Price,
+    *,
+    in_tok: int,
+    cached_tok: int,
+    out_tok: int,
+    reason_tok: int = 0,
+    cache_write_tok: int = 0,
+    cache_write_1h_tok: int = 0,
+) -> Cost:
     """The cost of one request, or of the sum of many.
 
-    ``in_tok`` includes ``cached_tok`` and ``out_tok`` ``reason_tok``; each is cut to it if larger.
+    ``in_tok`` includes ``cached_tok`` and ``cache_write_tok``, that ``cache_write_1h_tok``, and
+    ``out_tok`` ``reason_tok``; each is cut to it if larger.
     """
     cached_tok, reason_tok = min(cached_tok, in_tok), min(reason_tok, out_tok)
+    written_tok = min(cache_write_tok, in_tok - cached_tok)
+    hour_tok = min(cache_write_1h_tok, written_tok)
     reason = price.reason_nusd_per_m
     if reason is None:
         reason = price.out_nusd_per_m
     return Cost(
-        fresh_nusd=_part((in_tok - cached_tok, price.in_nusd_per_m)),
+        fresh_nusd=_part(
+            (in_tok - cached_tok - written_tok, price.in_nusd_per_m),
+            (written_tok - hour_tok, price.cache_write_nusd_per_m),
+            (hour_tok, price.cache_write_1h_nusd_per_m),
+        ),
         cached_nusd=_part((cached_tok, price.cached_nusd_per_m)),
         out_nusd=_part((out_tok - reason_tok, price.out_nusd_per_m), (reason_tok, reason)),
     )
@@ -96,6 +113,8 @@ def from_settings(price: PriceSettings) -> Price | None:
     found = Price(
         in_nusd_per_m=nusd_per_m(price.input_usd_per_m),
         cached_nusd_per_m=nusd_per_m(price.cached_usd_per_m),
+        cache_write_nusd_per_m=nusd_per_m(price.cache_write_usd_per_m),
+        cache_write_1h_nusd_per_m=nusd_per_m(price.cache_write_1h_usd_per_m),
         out_nusd_per_m=nusd_per_m(price.output_usd_per_m),
         reason_nusd_per_m=nusd_per_m(price.reasoning_usd_per_m),
     )

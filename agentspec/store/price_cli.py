@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     from .cost import Price
     from .prices import Dated
 
-KINDS = ("input", "cached", "cache_write", "output", "reasoning")
-_COLUMNS = ("in", "cached", "cache_write", "out", "reason")
+KINDS = {
+    "input": "in",
+    "cached": "cached",
+    "cache_write": "cache_write",
+    "cache_write_1h": "cache_write_1h",
+    "output": "out",
+    "reasoning": "reason",
+}
+"""Kinds of tokens, and what their columns are called."""
 
 
 class PriceMap(Protocol):
@@ -144,11 +151,10 @@ def enter(url: str, read_map: Callable[[], PriceMap], valid_from: int | None = N
 def run_set(url: str, args: argparse.Namespace) -> list[str]:
     """Enter one model's prices as a version of their own."""
     from .connection import writing
-    from .cost import Price, nusd_per_m
+    from .cost import Price
     from .prices import PriceError, add_version
 
-    fresh, cached, cache_write, out, reason = (nusd_per_m(getattr(args, k)) for k in KINDS)
-    price = Price(fresh, cached, cache_write, out, reason)
+    price = _price(vars(args))
     if not args.model.strip() or "\0" in args.model + args.source:
         raise PriceError("give the model's name, like kimi-k3")
     if price == Price():
@@ -180,17 +186,22 @@ def run_show(url: str, args: argparse.Namespace) -> list[str]:
 
 def of_map(found: PriceMap) -> dict[str, list[Price]]:
     """The prices of a map, as they are kept: whole nano-USD per million tokens."""
-    from .cost import Price, nusd_per_m
 
     def tier(above: int, kinds: Mapping[str, Decimal]) -> Price:
-        kept = {k: nusd_per_m(per_token * 10**6) for k, per_token in kinds.items()}
-        fresh, cached, cache_write, out, reason = map(kept.get, KINDS)
-        return Price(fresh, cached, cache_write, out, reason, above)
+        return _price({kind: usd * 10**6 for kind, usd in kinds.items()}, above)
 
     return {
         model: [tier(above, kinds) for above, kinds in tiers.items()]
         for model, tiers in found.usd_per_token.items()
     }
+
+
+def _price(usd_per_m: Mapping[str, Any], above_tok: int = 0) -> Price:
+    """The prices of those ``KINDS`` that are given."""
+    from .cost import Price, nusd_per_m
+
+    given = {f"{c}_nusd_per_m": nusd_per_m(usd_per_m.get(kind)) for kind, c in KINDS.items()}
+    return Price(**given, above_tok=above_tok)
 
 
 def date(ts_ms: int) -> str:
@@ -214,10 +225,10 @@ def _plain(value: Any) -> dict[str, object]:
 def _shown(found: list[Dated], as_json: bool) -> list[str]:
     if as_json:
         return [json.dumps([_plain(one) for one in found])]
-    heads = ("input", "cached", "cache write", "output", "reasoning")
+    heads = ("input", "cached", "cache write", "write 1h", "output", "reasoning")
     lines = ["".join(f"{head:>12}" for head in heads) + "  USD per million tokens"]
     for one in found:
-        values = [getattr(one.price, f"{column}_nusd_per_m") for column in _COLUMNS]
+        values = [getattr(one.price, f"{column}_nusd_per_m") for column in KINDS.values()]
         cells = "".join(f"{usd_text(value):>12}" for value in values)
         tier = f" above {one.price.above_tok:,} tokens in" if one.price.above_tok else ""
         lines.append(f"{cells}  {one.model}{tier}, {one.source}, from {date(one.valid_from_ms)}")

@@ -32,6 +32,7 @@ price = Table(
     Column("cache_write_nusd_per_m", BigInteger),
     Column("out_nusd_per_m", BigInteger),
     Column("reason_nusd_per_m", BigInteger),
+    Column("cache_write_1h_nusd_per_m", BigInteger),
     Index(None, "model"),
 )
 """above_tok: the row holds for requests with more input than this many tokens (0: for all)."""

@@ -164,4 +164,6 @@ def of_record(price: Price, record: RequestRecord) -> Cost:
         cached_tok=record.cached_tok,
         out_tok=record.out_tok,
         reason_tok=record.reason_tok,
+        cache_write_tok=record.cache_write_tok or 0,
+        cache_write_1h_tok=record.cache_write_1h_tok or 0,
     )

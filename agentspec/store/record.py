@@ -64,6 +64,8 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     token_source: "engine" (reported by the backend), "estimated", or "none"; then its cost is known
         (0) only where it was never sent on, or turned away by the backend.
     in_tok = fresh + cached; spec_* leave grammar-forced tokens out (they are forced_tok).
+    cache_write_tok: fresh ones that were written to a cache of the vendor's, which bills them apart
+        (None: none were, or the backend does not tell); cache_write_1h_tok: those for an hour.
     redecoded_tok: taken back unsent, since no right answer goes on so; not in out_tok;
         None where the backend does not tell.
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
@@ -138,3 +140,5 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     spec_window: str | None = None
     tool_calls_repaired: int | None = None
     redecoded_tok: int | None = None
+    cache_write_tok: int | None = None
+    cache_write_1h_tok: int | None = None

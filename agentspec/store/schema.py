@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0007"
+REVISION = "0008"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -120,6 +120,8 @@ request = Table(
     _text("spec_window", null=True),
     _int("tool_calls_repaired", null=True),
     _big("redecoded_tok", null=True),
+    _big("cache_write_tok", null=True),
+    _big("cache_write_1h_tok", null=True),
     Index(None, "ts_ms"),
     Index(None, "session_id", "ts_ms"),
     Index(None, "key_id", "ts_ms"),

@@ -133,7 +133,12 @@ class ChatRequest(msgspec.Struct, omit_defaults=True):
 
 
 class PromptTokensDetails(msgspec.Struct):
+    """Of the prompt: read from a cache; written to one, which Anthropic bills apart; and how much
+    of that to one that lasts an hour, which it bills higher."""
+
     cached_tokens: int = 0
+    cache_write_tokens: int | UnsetType = UNSET
+    cache_write_1h_tokens: int | UnsetType = UNSET
 
 
 class CompletionTokensDetails(msgspec.Struct):

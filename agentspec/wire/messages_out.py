@@ -145,13 +145,15 @@ class MessagesWriter:
 
 
 def usage_body(usage: Usage | None) -> dict[str, Any]:
-    """Counts as Messages spells them: ``input_tokens`` leaves out what was cached."""
+    """Counts as Messages spells them: ``input_tokens`` leaves out what was cached, or is
+    now."""
     inputs = usage.prompt_tokens_details if usage else None
     prompt = usage.prompt_tokens if usage else 0
     cached = min(inputs.cached_tokens, prompt) if inputs else 0
+    written = min(inputs.cache_write_tokens or 0, prompt - cached) if inputs else 0
     return {
-        "input_tokens": prompt - cached,
-        "cache_creation_input_tokens": 0,
+        "input_tokens": prompt - cached - written,
+        "cache_creation_input_tokens": written,
         "cache_read_input_tokens": cached,
         "output_tokens": usage.completion_tokens if usage else 0,
     }

@@ -113,7 +113,7 @@ def ending(fields: dict[str, Any]) -> tuple[str | None, str | None]:
 def usage_from(counts: dict[str, Any]) -> Usage:
     """Counts as OpenAI spells them: all input is the prompt's, read from the cache or not."""
     fresh, read, written, out = (
-        value if isinstance(value := counts.get(name), int) and value > 0 else 0
+        _whole(counts.get(name))
         for name in (
             "input_tokens",
             "cache_read_input_tokens",
@@ -122,7 +122,17 @@ def usage_from(counts: dict[str, Any]) -> Usage:
         )
     )
     prompt = fresh + read + written
-    return Usage(prompt, out, prompt + out, PromptTokensDetails(read))
+    details = PromptTokensDetails(read)
+    if written:
+        by_age = counts.get("cache_creation")
+        hour = by_age.get("ephemeral_1h_input_tokens") if isinstance(by_age, dict) else 0
+        details.cache_write_tokens = written
+        details.cache_write_1h_tokens = min(_whole(hour), written)
+    return Usage(prompt, out, prompt + out, details)
+
+
+def _whole(count: object) -> int:
+    return count if isinstance(count, int) and count > 0 else 0
 
 
 def message_from(body: dict[str, Any]) -> AnswerMessage:

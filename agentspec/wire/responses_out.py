@@ -258,7 +258,7 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
         "input_tokens": usage.prompt_tokens if usage else 0,
         "input_tokens_details": {
             "cached_tokens": inputs.cached_tokens if inputs else 0,
-            "cache_write_tokens": 0,
+            "cache_write_tokens": (inputs.cache_write_tokens or 0) if inputs else 0,
         },
         "output_tokens": usage.completion_tokens if usage else 0,
         "output_tokens_details": {"reasoning_tokens": outputs.reasoning_tokens if outputs else 0},

@@ -53,6 +53,18 @@ def test_reasoning_is_output_unless_it_has_a_price():
     assert cost(price, in_tok=0, cached_tok=0, out_tok=10, reason_tok=99).out_nusd == 50
 
 
+def test_writes_to_a_cache_have_prices_of_their_own():
+    price = Price(3_000, 300, 3_750, 15_000, cache_write_1h_nusd_per_m=6_000)
+    tokens = {"in_tok": 10**6, "cached_tok": 6 * 10**5, "out_tok": 0}
+    written = {"cache_write_tok": 3 * 10**5, "cache_write_1h_tok": 10**5}
+    assert cost(price, **tokens, **written) == Cost(300 + 750 + 600, 180, 0)
+    absurd = {"cache_write_tok": 10**9, "cache_write_1h_tok": 10**9}
+    assert cost(price, **tokens, **absurd) == Cost(2_400, 180, 0)
+    bare = Price(3_000, 300, None, 15_000)
+    assert cost(bare, **tokens, **written).fresh_nusd is None
+    assert cost(bare, **tokens) == Cost(1_200, 180, 0)
+
+
 @given(price=PRICES, reason=PRICES, tokens=TOKENS, share=st.integers(0, 100))
 def test_within_half_a_nano_dollar_of_the_exact_price(price, reason, tokens: int, share: int):
     reasoned = tokens * share // 100

@@ -67,7 +67,7 @@ def test_a_version_of_an_impossible_date_is_shown_and_none_is_entered(engine: En
 
 @pytest.mark.parametrize("model", ["", "  ", "a\0b"])
 def test_a_price_needs_a_model(url: str, model: str):
-    prices = {k: Decimal(1) for k in ("input", "cached", "cache_write", "output", "reasoning")}
+    prices = dict.fromkeys(price_cli.KINDS, Decimal(1))
     with pytest.raises(PriceError, match="name"):
         run(price_cli.run_set, url, model=model, source="v", valid_from=None, **prices)
 

@@ -311,8 +311,8 @@ def test_import_list_set_show(url: str):
         lines = run(price_cli.run_import, url, lambda: found, valid_from=None)
         assert len(lines) == 2 and all(told in line for line in lines)
     assert len(run(price_cli.run_list, url, version=None, json=False)) == 2
-    prices = {"input": Decimal(3), "cached": None, "cache_write": None}
-    more = {"output": Decimal("15.5"), "reasoning": None, "valid_from": EPOCH_MS}
+    prices = dict.fromkeys(price_cli.KINDS) | {"input": Decimal(3)}
+    prices["output"], more = Decimal("15.5"), {"valid_from": EPOCH_MS}
     (line,) = run(price_cli.run_set, url, model="x/a", source="vendor", **prices, **more)
     assert line.startswith("version 3: x/a from 2027-01-15")
     with pytest.raises(PriceError, match="stays as it is"):
@@ -323,12 +323,12 @@ def test_import_list_set_show(url: str):
     assert shown[1]["price"]["out_nusd_per_m"] == nusd_per_m("15.5")
     assert shown[1]["price"]["cached_nusd_per_m"] is None
     heads, first, last = run(price_cli.run_show, url, model="x/a", json=False)
-    assert first.split()[:5] == ["1", "unknown", "unknown", "unknown", "unknown"]
-    assert last.split()[:5] == ["3", "unknown", "unknown", "15.5", "unknown"]
-    assert len(heads.split()) == 10
+    assert first.split()[:6] == ["1", *["unknown"] * 5]
+    assert last.split()[:6] == ["3", *["unknown"] * 3, "15.5", "unknown"]
+    assert len(heads.split()) == 12
     with pytest.raises(PriceError, match="no price of 'nobody'"):
         run(price_cli.run_show, url, model="nobody", json=False)
-    none = dict.fromkeys(("input", "cached", "cache_write", "output", "reasoning"))
+    none = dict.fromkeys(price_cli.KINDS)
     with pytest.raises(PriceError, match="at least one price"):
         run(price_cli.run_set, url, model="x/a", source="v", valid_from=None, **none)
 

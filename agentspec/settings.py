@@ -12,12 +12,11 @@ import tomllib
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from .settings_routing import Capability, RoutingSettings
+from .settings_routing import Capability, RoutingSettings, is_http
 from .settings_scheduling import SchedulingSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -272,7 +271,7 @@ def with_defaults(settings: Settings) -> Settings:
             backend.url = "https://api.anthropic.com"
         if backend.kind in ("openai", "sglang", "vllm", "llamacpp") and not backend.url:
             raise SettingsError(f"backends.{name}.url is required for kind '{backend.kind}'")
-        if backend.url is not None and not _is_http(backend.url):
+        if backend.url is not None and not is_http(backend.url):
             like = "http://HOST:PORT or https://HOST/v1"
             raise SettingsError(f"backends.{name}.url must be like {like}, not '{backend.url}'")
     if not settings.models:
@@ -309,15 +308,6 @@ def reachable(host: str) -> str:
 def _engine_url(engine: EngineSettings) -> str:
     host = reachable(engine.host)
     return f"http://[{host}]:{engine.port}" if ":" in host else f"http://{host}:{engine.port}"
-
-
-def _is_http(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for one that is no number, or too large
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _check_names(settings: Settings) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -52,3 +53,13 @@ class RoutingSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         for field in ("allow_keys", "allow_kinds"):
             for who, backends in getattr(self, field).items():
                 yield from ((f"routing.{field}.{who}", backend) for backend in backends)
+
+
+def is_http(url: str) -> bool:
+    """Whether a backend may have that URL."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises for one that is no number, or too large
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname)

@@ -20,9 +20,6 @@ from starlette.routing import Route
 
 from agentspec.backends.base import Backend
 from agentspec.backends.registry import build
-from agentspec.routing.attempts import Attempts
-from agentspec.routing.circuit import Circuits
-from agentspec.routing.policy import FixedOrder
 from agentspec.settings import VENDOR_KINDS, ServerSettings, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.store.pricer import Pricer
@@ -40,6 +37,7 @@ from agentspec.wire.service import anthropic_card, anthropic_list
 
 from .access import Access, access_for
 from .catalogue import Catalogue
+from .choosing import Choosing
 from .clock import Clock
 from .embeddings import EmbeddingService
 from .endpoint import Endpoint
@@ -72,21 +70,20 @@ def create_app(
     access = access_for(settings, clock)
     used = build(settings) if backends is None else backends
     metrics = Metrics(frozenset(settings.models), metrics_dir)
-    circuits = Circuits(clock.tick_s, clock.wall_s)
     kept = kept_for(settings, clock)
     pricer = Pricer(settings)
     limits = limits_for(settings, pricer, clock)
     journal = Journal(settings.data_path) if journal is None else journal
-    ledger = Ledger(journal, metrics, pricer, limits.settle)
+    choosing = Choosing(settings, used, pricer, clock)
+    ledger = Ledger(journal, metrics, pricer, (limits.settle, choosing.settle))
     vendors = frozenset(n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS)
-    attempts = Attempts(used, circuits)
-    parts = (settings.models, FixedOrder(circuits), attempts, ledger, clock, limits)
+    parts = (settings.models, choosing, ledger, clock, limits)
     app = FastAPI(
         title="agentspec",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        lifespan=_closing(used, kept, pricer, access, limits),
+        lifespan=_closing(used, kept, pricer, access, limits, choosing),
     )
     services = (
         TurnService(*parts, vendors=vendors, payloads=settings.store.payloads),
@@ -128,11 +125,14 @@ def _closing(
     pricer: Pricer,
     access: Access,
     limits: Limits,
+    choosing: Choosing,
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         with pricer.reading():
+            choosing.start()
             yield
+        await choosing.aclose()
         await limits.aclose()
         await access.aclose()
         for backend in backends.values():

@@ -32,7 +32,6 @@ LOCAL_SCOPE = "local"
 """The tenant of an endpoint that asks for no key."""
 
 _PRODUCT = re.compile(r"([A-Za-z][\w.-]*(?:/[A-Za-z][\w.-]*)*)[/ ]v?(\d[\w.+-]*)")
-_EDIT_FORMATS = re.compile(r"SEARCH/REPLACE|<<<<<<< SEARCH|\*\*\* Begin Patch|unified diff")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +111,3 @@ def client_of(user_agent: str) -> tuple[str, str]:
     if found:
         return found.group(1)[:100], found.group(2)[:40]
     return user_agent.partition(" ")[0][:100], ""
-
-
-def workload_of(request: ChatRequest) -> str:
-    """The class of work: "tool", "json", "edit" or "chat". Routing and the ledger group by it."""
-    if request.tools and request.tool_choice != "none":
-        return "tool"
-    if request.response_format and request.response_format.type in ("json_object", "json_schema"):
-        return "json"
-    openers = (m for m in request.messages if m.role in ("system", "developer"))
-    if any(_EDIT_FORMATS.search(message.text()) for message in openers):
-        return "edit"
-    return "chat"

@@ -32,9 +32,9 @@ class Ledger:
         journal: JournalLike,
         metrics: Metrics,
         pricer: Callable[[RequestRecord], None],
-        settle: Callable[[RequestRecord], None] = lambda _: None,
+        settle: Sequence[Callable[[RequestRecord], None]] = (),
     ):
-        """pricer: fills in a finished record's cost. settle: is told of it then."""
+        """pricer: fills in a finished record's cost. settle: are told of it then."""
         self._settle = settle
         self._journal = journal
         self._price = pricer
@@ -56,7 +56,8 @@ class Ledger:
         """
         self._guard("priced", lambda: self._price(record), record.id)
         self._write(lambda: self._journal.close(record, *notes), record.id)
-        self._guard("settled", lambda: self._settle(record), record.id)
+        for settle in self._settle:
+            self._guard("settled", lambda told=settle: told(record), record.id)
         self._guard("counted", lambda: self._metrics.observe(record), record.id)
 
     def _guard(self, what: str, call: Callable[[], None], request_id: str) -> None:

@@ -134,7 +134,9 @@ def limits_for(settings: Settings, pricer: Pricer, clock: Clock) -> Limits:
         return Leases(connect(settings.database_url), clock.entropy(12).hex(), clock.now_ms)
 
     metered = frozenset(name for name, b in settings.backends.items() if b.kind != "engine")
-    return Limits(Pump(make, clock), Prices(settings.models, pricer), clock, metered)
+    return Limits(
+        Pump(make, clock), Prices(settings.models, pricer, settings.backends), clock, metered
+    )
 
 
 def _refuse_unpriced(identity: Identity, model: str) -> None:

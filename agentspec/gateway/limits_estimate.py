@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentspec.settings import ModelSettings
+from agentspec.settings import BackendSettings, ModelSettings
 from agentspec.store.budgets import BUDGETS, CONCURRENCY, RPM
 from agentspec.store.cost import Price, cost, from_settings
 from agentspec.store.pricer import Pricer
@@ -52,11 +52,17 @@ class Estimate:
 
 
 class Prices:
-    """What a model will cost, as far as that is known before it runs: the settings' price, else the
-    price table's. A self-hosted one is priced by the time that it turns out to take."""
+    """What a model will cost, as far as that is known before it runs: the settings' price (of the
+    dearest of its backends), else the price table's. A self-hosted one is priced by the time that
+    it turns out to take."""
 
-    def __init__(self, models: Mapping[str, ModelSettings], pricer: Pricer):
-        self._listed = {name: from_settings(model.price) for name, model in models.items()}
+    def __init__(
+        self,
+        models: Mapping[str, ModelSettings],
+        pricer: Pricer,
+        backends: Mapping[str, BackendSettings] | None = None,
+    ):
+        self._listed = {name: _dearest(model, backends or {}) for name, model in models.items()}
         self._pricer = pricer
 
     def of(self, name: str, model: ModelSettings, in_tok: int, now_ms: int) -> Price | None:
@@ -65,6 +71,12 @@ class Prices:
             return listed
         found = self._pricer.book.at(model.upstream_name or name, now_ms, in_tok)
         return found[1] if found is not None else None
+
+
+def _dearest(model: ModelSettings, backends: Mapping[str, BackendSettings]) -> Price | None:
+    settings = [model.price, *(backends[n].price for n in model.backends if n in backends)]
+    found = [price for price in map(from_settings, settings) if price is not None]
+    return max(found, key=lambda p: (p.out_nusd_per_m or 0, p.in_nusd_per_m or 0), default=None)
 
 
 def estimate(

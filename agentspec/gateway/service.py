@@ -18,9 +18,7 @@ from contextlib import aclosing
 import msgspec
 
 from agentspec.backends.base import Turn
-from agentspec.routing.attempts import Attempts
-from agentspec.routing.decision import Decision, Situation
-from agentspec.routing.policy import Policy
+from agentspec.routing.decision import Decision
 from agentspec.settings import ModelSettings
 from agentspec.store.record import OpenRecord, RequestRecord
 from agentspec.wire.chat import ChatChunk
@@ -35,6 +33,7 @@ from agentspec.wire.nesting import check_nesting, first_text
 from agentspec.wire.spelling import respell
 from agentspec.wire.surrogates import holds_half
 
+from .choosing import Choosing
 from .clock import Clock
 from .exchange import Exchange
 from .identity import MAX_ID_CHARS, Identity, canonical_names, client_of, session_of
@@ -62,8 +61,7 @@ class TurnService:
     def __init__(
         self,
         models: Mapping[str, ModelSettings],
-        policy: Policy,
-        attempts: Attempts,
+        choosing: Choosing,
         ledger: Ledger,
         clock: Clock,
         limits: Limits,
@@ -77,8 +75,8 @@ class TurnService:
         self._canonical = canonical_names(models)
         self._limits = limits
         self._vendors = vendors
-        self._policy = policy
-        self._attempts = attempts
+        self._choosing = choosing
+        self._attempts = choosing.attempts
         self._ledger = ledger
         self._clock = clock
 
@@ -114,10 +112,8 @@ class TurnService:
         self._ledger.open(opened)
         tally.calls = turn.calls
         exchange.last_words, exchange.spelling = answer.failed, asked.spelling
-        session = turn.extension.session or ""
-        situation = Situation(opened.model, session, tally.workload, tuple(model.backends))
         wanting = Wanting(surface.name, asked.request, asked.body, model)
-        await self._run(turn, situation, identity, wanting, tally, answer, exchange)
+        await self._run(turn, opened, identity, wanting, tally, answer, exchange)
 
     async def _understood(
         self, surface: Surface, body: bytes, headers: Mapping[str, str], identity: Identity
@@ -202,7 +198,7 @@ class TurnService:
     async def _run(
         self,
         turn: Turn,
-        situation: Situation,
+        opened: OpenRecord,
         identity: Identity,
         wanting: Wanting,
         tally: Tally,
@@ -212,7 +208,8 @@ class TurnService:
         """Decide and answer; whatever happens, the row is closed before the last byte."""
         try:
             exchange.headers = await self._limits.admit(turn.id, identity, wanting)
-            tally.decision = decision = self._policy.decide(situation)
+            decision = self._choosing.decide(turn, wanting.model, tally.workload, opened)
+            tally.decision = decision
             run = self._stream if turn.request.stream else self._whole
             async with _until(turn.extension.deadline_ms, tally.age_s(self._clock.tick_s())):
                 await run(turn, decision, tally, answer, exchange)

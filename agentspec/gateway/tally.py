@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from agentspec.backends.base import CallCounts
 from agentspec.routing.decision import Decision
+from agentspec.routing.taskclass import kind_of
 from agentspec.settings import ModelSettings
 from agentspec.store.record import (
     CallRecord,
@@ -31,8 +32,6 @@ from agentspec.wire.errors import (
     UpstreamUnreachable,
 )
 from agentspec.wire.extension import SpecReport
-
-from .identity import workload_of
 
 CLIENT_CLOSED_REQUEST = 499
 _COUNTS = (
@@ -82,7 +81,7 @@ class Tally:
         self._request = request
         self._upstream_model = model.upstream_name or request.model
         self._names = model.upstream_names
-        self.workload = workload_of(request)
+        self.workload = kind_of(request)
 
     @contextlib.contextmanager
     def waiting(self, tick_s: Callable[[], float]) -> Iterator[None]:

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentspec.backends.base import Backend
 from agentspec.wire.errors import AgentspecError
 
+from .taskclass import TaskClass
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What a policy may look at. All of it is known before the first byte.
 
-    model: the name the client asked for; workload: "tool", "json", "edit" or "chat".
-    backends: the model's backends in the configured order.
+    model: the name the client asked for; workload: the kind of work (``taskclass.KINDS``).
+    backends: the model's backends in the configured order. names: its name at each, where known.
+    task: the whole class. needs: what a backend must be able to do (``backends.capabilities``).
+    guess_tok: the prompt's tokens, guessed from its bytes; most_out_tok: the answer's limit.
     """
 
     model: str
     session_id: str
     workload: str
     backends: tuple[str, ...]
+    key_id: str = ""
+    task: TaskClass | None = None
+    needs: frozenset[str] = frozenset()
+    guess_tok: int = 0
+    most_out_tok: int | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A backend that was weighed. reason: why it stands where it stands."""
+    """A backend that was weighed. reason: why it stands where it stands. score: the lower the
+    better. chance: with which it was to be chosen. predicted: what the score rests on."""
 
     backend: str
     eligible: bool
     reason: str
     score: float | None = None
+    chance: float | None = None
+    predicted: dict[str, float | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,8 @@ class Decision:
 
     order: backends to try, best first; never empty. reason: why ``order[0]`` comes first.
     propensity: the probability with which the policy would choose ``order[0]`` in this situation.
+    task: what was asked for, as far as it mattered. load: requests at ``order[0]`` then.
+    shadow: what another policy would have chosen.
     chosen, chosen_kind, attempts: filled in as the decision is carried out. running: the backend
     whose call runs, "" for none.
     """
@@ -56,6 +72,9 @@ class Decision:
     candidates: tuple[Candidate, ...]
     reason: str
     propensity: float = 1.0
+    task: dict[str, Any] | None = None
+    load: float | None = None
+    shadow: dict[str, Any] | None = None
     chosen: str = ""
     chosen_kind: str = ""
     attempts: list[Attempt] = field(default_factory=list)
@@ -84,7 +103,7 @@ class Decision:
 
     def as_record(self) -> dict[str, Any]:
         """The decision as the ledger keeps it (plain JSON)."""
-        return {
+        record = {
             "policy": self.policy,
             "chosen": self.chosen,
             "reason": self.why(),
@@ -92,6 +111,8 @@ class Decision:
             "candidates": [_without_none(c) for c in self.candidates],
             "attempts": [_without_none(a) for a in self.attempts],
         }
+        more = {"task": self.task, "load": self.load, "shadow": self.shadow}
+        return record | {name: value for name, value in more.items() if value is not None}
 
 
 def _without_none(value: Candidate | Attempt) -> dict[str, Any]:

@@ -1,46 +1,127 @@
-"""Policies: a situation in, a decision out. They see no request text and make no call."""
+"""Policies: options with predictions in, an order and a probability of each out.
+
+They see no request text, make no call and keep no clock. An option is worth a number, the lower the
+better; ``now`` is this request, ``later`` those of the session that follow, with its text in the
+option's cache by then. A move so pays its cold cache once and gains over what is to come.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from .circuit import Circuits
-from .decision import Candidate, Decision, Situation
+from .estimate import Predicted
+
+STAYS = 0.03
+"""A session leaves the backend that has its text for what is better by more than this share."""
+_UNPRICED_VENDOR_NUSD = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A backend that may be chosen. now, later: what to expect of this request, and of one that
+    follows it there. home: the session's text is there. sold: a vendor's, so unknown is not free.
+    """
+
+    backend: str
+    now: Predicted
+    later: Predicted
+    home: bool = False
+    sold: bool = False
+
+    def cost_nusd(self, predicted: Predicted) -> float:
+        """A self-hosted backend whose price isn't known counts as free, a vendor's as too dear."""
+        if predicted.cost_nusd is None:
+            return _UNPRICED_VENDOR_NUSD if self.sold else 0.0
+        return predicted.cost_nusd
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Indexes into the options, best first; the probability with which each was to be chosen, and
+    what each is worth. reason: why the first comes first. explored: it isn't the best."""
+
+    order: tuple[int, ...]
+    chances: tuple[float, ...]
+    scores: tuple[float, ...]
+    reason: str
+    explored: bool = False
 
 
 class Policy(Protocol):
     @property
     def name(self) -> str: ...
 
-    def decide(self, situation: Situation) -> Decision:
-        """Pure but for the policy's own memory. ``Decision.order`` holds every usable backend."""
+    def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        """turns: how many requests of the session are to be expected, this one included."""
         ...
 
 
-class FixedOrder:
-    """The configured order; a backend that could not be reached a moment ago goes to the end.
+Worth = Callable[[Option, Predicted], float]
 
-    It is not left out: where all others fail too, it is the last chance.
-    """
+
+def over_turns(option: Option, turns: float, worth: Worth) -> float:
+    """The worth of an average request from here on; a session's home is a little better."""
+    value = (worth(option, option.now) + (turns - 1.0) * worth(option, option.later)) / turns
+    return value * (1.0 - STAYS) if option.home else value
+
+
+def certain(scores: Sequence[float], reason: str) -> Ranking:
+    """The ranking of a policy that leaves nothing to chance."""
+    order = tuple(sorted(range(len(scores)), key=lambda i: scores[i]))
+    chances = tuple(1.0 if i == order[0] else 0.0 for i in range(len(scores)))
+    return Ranking(order, chances, tuple(scores), reason)
+
+
+class Fixed:
+    """The configured order."""
 
     name = "fixed"
 
-    def __init__(self, circuits: Circuits):
-        self._circuits = circuits
+    def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        return certain([float(i) for i in range(len(options))], "first in the configured order")
 
-    def decide(self, situation: Situation) -> Decision:
-        candidates = tuple(self._weigh(name) for name in situation.backends)
-        ready = tuple(c.backend for c in candidates if c.eligible)
-        cooling = tuple(c.backend for c in candidates if not c.eligible)
-        if not ready:
-            reason = "first in the configured order; every backend is cooling down"
-        elif ready[0] == situation.backends[0]:
-            reason = "first in the configured order"
-        else:
-            reason = "first in the configured order that is not cooling down"
-        return Decision(self.name, ready + cooling, candidates, reason)
 
-    def _weigh(self, backend: str) -> Candidate:
-        if not self._circuits.ready(backend):
-            return Candidate(backend, False, self._circuits.why(backend))
-        return Candidate(backend, True, "available")
+class Cheapest:
+    """The least money."""
+
+    name = "cheapest"
+
+    def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        scores = [over_turns(o, turns, lambda o, p: o.cost_nusd(p) / 1e9) for o in options]
+        return certain(scores, "the least money")
+
+
+class Fastest:
+    """The least time to the last token."""
+
+    name = "fastest"
+
+    def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        scores = [over_turns(o, turns, lambda _, p: p.e2e_s) for o in options]
+        return certain(scores, "the least time")
+
+
+class Slo:
+    """The least money among those likely enough to meet the target; else the likeliest."""
+
+    name = "slo"
+
+    def __init__(self, share: float):
+        self._share = share
+
+    def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        met = [over_turns(o, turns, lambda _, p: p.met) for o in options]
+        # A home's bonus must not count as a malus here.
+        met = [m / (1.0 - STAYS) if o.home else m for m, o in zip(met, options, strict=True)]
+        if max(met) < self._share:
+            return certain(
+                [1.0 - m for m in met], "none is likely to meet the target; the likeliest"
+            )
+        money = [over_turns(o, turns, lambda o, p: o.cost_nusd(p) / 1e9) for o in options]
+        scores = [
+            cost if m >= self._share else math.inf for cost, m in zip(money, met, strict=True)
+        ]
+        return certain(scores, "the least money among those that meet the target")

@@ -42,21 +42,23 @@ _FIRST_READ_S = 5.0
 
 
 class Pricer:
-    """Prices records: by their model's settings; at a self-hosted backend with a pool by the
-    engine's busy time; at a commercial one by the price table. Else the cost stays unknown, as it
-    does where a request was sent on and no tokens were told.
+    """Prices records: by the settings of their backend, else of their model; at a self-hosted
+    backend with a pool by the engine's busy time; at a commercial one by the price table. Else the
+    cost stays unknown, as it does where a request was sent on and no tokens were told.
     """
 
     def __init__(self, settings: Settings):
         self._url = settings.database_url
         self._listed = {name: from_settings(m.price) for name, m in settings.models.items()}
+        self._at = {name: from_settings(b.price) for name, b in settings.backends.items()}
         self._rates = {name: busy_nusd_per_us(pool) for name, pool in settings.pools.items()}
         self._vendors = settings.vendors
         self._wanted = {
             wanted
             for name, model in settings.models.items()
             if self._listed[name] is None and self._vendors.intersection(model.backends)
-            for wanted in names(model.upstream_name or name)
+            for known in (model.upstream_name or name, *model.upstream_names.values())
+            for wanted in names(known)
         }
         self._read_version = -1
         self._away = False
@@ -79,7 +81,7 @@ class Pricer:
         if record.token_source == "none" and not told_busy:
             # It was sent on, and nobody told what it took: 0 only where it was turned away.
             return FREE if record.cost_nusd == 0 else UNKNOWN
-        listed = self._listed.get(record.model)
+        listed = self._at.get(record.backend) or self._listed.get(record.model)
         if listed is not None:
             record.cost_formula = BY_SETTINGS
             return of_record(listed, record)

@@ -40,7 +40,7 @@ def test_a_row_is_journalled_whatever_fails_beside_it():
         raise ValueError("no")
 
     journal, metrics = ListJournal(), Metrics(frozenset())
-    ledger = Ledger(journal, metrics, fails, fails)
+    ledger = Ledger(journal, metrics, fails, (fails,))
     ledger.open(OpenRecord("r", 0))
     ledger.close(RequestRecord("r", 0, in_tok=1, cached_tok=2))  # no counter takes -1
     assert [row.id for row in journal.closed] == ["r"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentspec.gateway.clock import uuid7
-from agentspec.gateway.identity import client_of, session_of, workload_of
+from agentspec.gateway.identity import client_of, session_of
 from agentspec.wire.chat import ChatRequest, decode_request, encode
 
 
@@ -79,22 +79,6 @@ def test_the_client(agent, client):
 
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
-
-
-@pytest.mark.parametrize(
-    ("fields", "workload"),
-    [
-        ({"tools": TOOLS}, "tool"),
-        ({"tools": TOOLS, "tool_choice": "none"}, "chat"),
-        ({"tools": []}, "chat"),
-        ({"response_format": {"type": "json_object"}}, "json"),
-        ({"response_format": {"type": "text"}}, "chat"),
-        ({"messages": [{"role": "system", "content": "use SEARCH/REPLACE blocks"}]}, "edit"),
-        ({}, "chat"),
-    ],
-)
-def test_the_workload(fields, workload):
-    assert workload_of(request(**fields)) == workload
 
 
 def test_ids_sort_by_time_and_say_what_they_are():

@@ -7,6 +7,12 @@ from collections.abc import AsyncGenerator, Callable
 
 from agentspec.backends.base import Turn
 from agentspec.routing.attempts import Pace
+from agentspec.routing.circuit import Circuits
+from agentspec.routing.estimate import Estimator
+from agentspec.routing.outcome import Target
+from agentspec.routing.policy import Fixed
+from agentspec.routing.router import Router
+from agentspec.routing.sessions import Sessions
 from agentspec.wire.chat import ChatChunk, ChatResponse, decode_request
 from agentspec.wire.errors import AgentspecError
 from agentspec.wire.service import ModelCard
@@ -32,6 +38,12 @@ class Clock:
 
     def pace(self, jitter: float = 0.5) -> Pace:
         return Pace(self.sleep, lambda: jitter)
+
+
+def fixed(circuits: Circuits) -> Router:
+    """A router that keeps to the configured order."""
+    estimator = Estimator(50.0, Target(1.0, 0.1))
+    return Router(Fixed(), estimator, Sessions(60.0), circuits, clock_s=lambda: 0.0)
 
 
 Verdict = Callable[[int], AgentspecError | None]

@@ -10,7 +10,6 @@ from agentspec.backends.base import Turn
 from agentspec.routing.attempts import Attempts
 from agentspec.routing.circuit import Circuits
 from agentspec.routing.decision import Decision, Situation
-from agentspec.routing.policy import FixedOrder
 from agentspec.routing.retry import AT_FIRST, SHARE, TRIES_OF_ONE
 from agentspec.wire.errors import (
     AgentspecError,
@@ -19,7 +18,7 @@ from agentspec.wire.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from tests.routing.scripted import REQUEST, TURN, Clock, Served
+from tests.routing.scripted import REQUEST, TURN, Clock, Served, fixed
 
 
 class World:
@@ -31,7 +30,7 @@ class World:
         self.attempts = Attempts(
             self.backends, self.circuits, windows=found.get, pace=self.clock.pace()
         )
-        self.policy = FixedOrder(self.circuits)
+        self.policy = fixed(self.circuits)
 
     async def ask(self, turn: Turn = TURN) -> str | AgentspecError:
         """The name of the backend that answered, or the error."""

@@ -10,7 +10,6 @@ from agentspec.backends.base import Turn
 from agentspec.routing.attempts import Attempts, Pace, may_fall_back
 from agentspec.routing.circuit import LONGEST_S, Circuits
 from agentspec.routing.decision import Decision, Situation
-from agentspec.routing.policy import FixedOrder
 from agentspec.wire.chat import ChatChunk, ChatResponse, decode_request
 from agentspec.wire.errors import (
     AgentspecError,
@@ -21,6 +20,7 @@ from agentspec.wire.errors import (
     UpstreamUnreachable,
 )
 from agentspec.wire.service import ModelCard
+from tests.routing.scripted import fixed
 
 REQUEST = decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}]}')
 TURN = Turn(id="1", request=REQUEST, body={}, upstream_model="m", created_s=9)
@@ -71,7 +71,7 @@ class Scripted:
 def made(*backends: Scripted) -> tuple[Attempts, Decision, Circuits]:
     circuits = Circuits(Clock())
     names = tuple(backend.name for backend in backends)
-    decision = FixedOrder(circuits).decide(Situation("m", "s", "chat", names))
+    decision = fixed(circuits).decide(Situation("m", "s", "chat", names))
     made = Attempts({b.name: b for b in backends}, circuits, pace=NO_PACE)
     return made, decision, circuits
 
@@ -164,14 +164,15 @@ async def test_the_reason_is_that_of_the_backend_that_was_chosen():
 def test_static_order():
     clock = Clock()
     circuits = Circuits(clock)
-    policy = FixedOrder(circuits)
+    policy = fixed(circuits)
     fresh = policy.decide(SITUATION)
     assert fresh.order == ("a", "b", "c") and fresh.propensity == 1.0
     circuits.failed("a", UpstreamUnreachable("x"))
     cooling = policy.decide(SITUATION)
     assert cooling.order == ("b", "c", "a")
-    assert [c.eligible for c in cooling.candidates] == [False, True, True]
-    assert "cooling down" in cooling.candidates[0].reason
+    found = {c.backend: c for c in cooling.candidates}
+    assert {n: c.eligible for n, c in found.items()} == {"a": False, "b": True, "c": True}
+    assert "cooling down" in found["a"].reason
     clock.now_s += 1.01
     assert policy.decide(SITUATION).order == ("a", "b", "c")
     for name in SITUATION.backends:

@@ -1,0 +1,264 @@
+"""What a request will take at a backend: from measurements by task class, load and cache.
+
+    token_s  = step_s(load) / accepted length(class) * what the class adds
+    ttft_s   = base + fresh tokens * prefill + load * queue
+    cost     = fresh * a + cached * b + out * c, in nano-USD; listed prices, else measured ones
+
+The accepted length is tokens a step of the engine; a server that tells no steps is taken to do one
+a token. ``step_s`` and ``ttft_s`` are lines that forget (``line.py``), all else are means that
+forget, drawn from special to general (``faded.py``). Each prediction carries its doubt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .faded import Ratio, Tree
+from .line import Line, within
+from .outcome import Outcome, Target
+from .taskclass import TaskClass
+
+Chain = tuple[tuple[str, ...], ...]
+_KILO = 1000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """Nano-USD a token, where a price list says so."""
+
+    fresh: float
+    cached: float
+    out: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done at one backend. Tokens. load: requests that are there already; model: its
+    name there."""
+
+    task: TaskClass
+    in_tok: float
+    cached_tok: float
+    load: float
+    most_out_tok: float = math.inf
+    model: str = ""
+
+    @property
+    def fresh_tok(self) -> float:
+        return max(self.in_tok - self.cached_tok, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What to expect. met: the chance that the target is met and the answer is right.
+
+    cost_nusd: None where no price is known. doubt: the relative standard deviation of the times.
+    measured: how many fresh measurements of the backend this rests on.
+    """
+
+    ttft_s: float
+    token_s: float
+    out_tok: float
+    cached_tok: float
+    cost_nusd: float | None
+    met: float
+    accepted_length: float
+    doubt: float
+    measured: float
+
+    @property
+    def e2e_s(self) -> float:
+        return self.ttft_s + self.token_s * max(self.out_tok - 1.0, 0.0)
+
+
+class _Pace:
+    """The two lines of one backend, and how far measurements lie from them (squared logs)."""
+
+    def __init__(self, half_life: float):
+        self.step_s = Line((0.03, 0.001), (1.0, 8.0), 1.0, half_life)
+        self.ttft_s = Line((0.3, 0.05, 0.02), (1.0, 10.0, 8.0), 1.0, half_life)
+
+
+class Estimator:
+    """Learns from outcomes, in the order in which they are handed in.
+
+    tariff: listed prices of (backend, model, input tokens), if any. fleets: of backends that are
+    equal engines, which are measured together.
+    """
+
+    def __init__(
+        self,
+        half_life: float,
+        target: Target,
+        *,
+        tariff: Callable[[str, str, float], Tariff | None] = lambda *_: None,
+        fleets: Mapping[str, str] | None = None,
+    ):
+        self._half_life = half_life
+        self._target = target
+        self._tariff = tariff
+        self._fleets = fleets or {}
+        self._paces: dict[str, _Pace] = {}
+        self._length = Tree(0.0, 0.1, half_life)  # log of tokens a step
+        self._extra = Tree(0.0, 0.05, half_life)  # log of token_s over the line's
+        self._first = Tree(0.0, 0.25, half_life)  # log of ttft_s over the line's
+        self._out = Tree(math.log(200.0), 1.0, half_life)  # log of tokens
+        self._errors = Tree(0.02, 0.02, half_life)
+        self._valid = Tree(0.98, 0.02, half_life)
+        self._warm = Tree(0.9, 0.04, half_life)  # share found of what lies in the cache
+        self._cold = Tree(0.05, 0.04, half_life)  # share found of a prompt seen for the first time
+        self._price = Ratio(min(half_life, 20.0))
+        self.tick = 0
+
+    def _of(self, backend: str, model: str) -> str:
+        return f"{self._fleets.get(backend, backend)} {model}"
+
+    def cached_tok(
+        self, backend: str, model: str, task: TaskClass, in_tok: float, seen_tok: float
+    ) -> float:
+        """Prompt tokens that the backend will find in its cache, of which it has seen so many."""
+        label = self._of(backend, model)
+        cold = self._cold.at(((label,), (label, task.client)), self.tick).mean * in_tok
+        warm = self._warm.at(((label,),), self.tick).mean * min(seen_tok, in_tok)
+        return max(cold, warm)
+
+    def predict(self, backend: str, work: Work) -> Predicted:
+        """Pure. About 30 microseconds."""
+        label, task, tick = self._of(backend, work.model), work.task, self.tick
+        pace = self._paces.get(label) or _Pace(self._half_life)
+        mine = _under(label, task)
+        length = self._length.at(mine, tick)
+        extra, first = self._extra.beside(mine, tick), self._first.beside(mine[:2], tick)
+        steps, prompt = (1.0, work.load), (1.0, work.fresh_tok / _KILO, work.load)
+        step_s, base_s = pace.step_s.at(steps), pace.ttft_s.at(prompt)
+        token_s = step_s * math.exp(extra.mean - length.mean)
+        ttft_s = base_s * math.exp(first.mean)
+        out_tok = min(math.exp(self._out.at(task.chain(), tick).mean), work.most_out_tok)
+        token_doubt = extra.doubt + length.doubt
+        token_doubt += extra.variance * pace.step_s.doubt(steps, step_s, tick)
+        first_doubt = first.doubt + first.variance * pace.ttft_s.doubt(prompt, base_s, tick)
+        met = within(self._target.ttft_s, ttft_s, first.variance + min(first_doubt, 1.0))
+        met *= within(self._target.token_s, token_s, extra.variance + min(token_doubt, 1.0))
+        met *= 1.0 - min(max(self._errors.at(_under(backend, task)[:2], tick).mean, 0.0), 1.0)
+        if task.kind in ("tool", "plan", "json"):
+            met *= min(max(self._valid.at(mine[:2], tick).mean, 0.0), 1.0)
+        return Predicted(
+            ttft_s,
+            token_s,
+            out_tok,
+            work.cached_tok,
+            self._cost(backend, work, out_tok),
+            met,
+            math.exp(length.mean),
+            math.sqrt(min(token_doubt + first_doubt, 4.0)),
+            pace.ttft_s.weight(tick),
+        )
+
+    def _cost(self, backend: str, work: Work, out_tok: float) -> float | None:
+        tariff = self._tariff(backend, work.model, work.in_tok)
+        if tariff is not None:
+            fresh, cached, out = tariff.fresh, tariff.cached, tariff.out
+        else:
+            label, kind = self._of(backend, work.model), work.task.kind
+            prices = self._price
+            fresh = prices.at((label, "fresh"))
+            cached = prices.at((label, "cached"))
+            out = prices.at((label, "out"), (label, "out", kind))
+            if fresh is None and out is None:
+                return None
+            fresh, out = fresh or 0.0, out or 0.0
+            cached = fresh if cached is None else cached
+        return work.fresh_tok * fresh + work.cached_tok * cached + out_tok * out
+
+    def learn(self, outcome: Outcome, seen_tok: int = 0) -> None:
+        """One outcome. seen_tok: of its prompt, what its backend had seen of the session before.
+
+        A client that left tells of no failure, and a refusal that is the request's own neither.
+        """
+        self.tick += 1
+        label = self._of(outcome.backend, outcome.model)
+        mine, errors = _under(label, outcome.task), _under(outcome.backend, outcome.task)[:2]
+        for name in outcome.failed:
+            self._errors.add(_under(name, outcome.task)[:2], 1.0, self.tick)
+        if outcome.status == "error":
+            if outcome.blame and outcome.backend:
+                self._errors.add(errors, 1.0, self.tick)
+            return
+        self._learn_times(outcome, label, mine)
+        if outcome.status != "ok":
+            return
+        self._errors.add(errors, 0.0, self.tick)
+        if outcome.calls:
+            self._valid.add(mine[:2], outcome.calls_valid / outcome.calls, self.tick)
+        if outcome.out_tok and not outcome.cut:
+            self._out.add(outcome.task.chain(), math.log(outcome.out_tok), self.tick)
+        self._learn_cache(outcome, label, seen_tok)
+        self._learn_prices(outcome, label)
+
+    def _learn_times(self, outcome: Outcome, label: str, mine: Chain) -> None:
+        pace = self._paces.get(label)
+        if pace is None:
+            pace = self._paces[label] = _Pace(self._half_life)
+        tick, load = self.tick, outcome.load or 0.0
+        if outcome.steps > 0:
+            tokens = outcome.steps + outcome.accepted
+            self._length.add(mine, math.log(tokens / outcome.steps), tick)
+        fresh = max(outcome.in_tok - outcome.cached_tok, 1)
+        prompt, steps = (1.0, fresh / _KILO, load), (1.0, load)
+        ttft_s, token_s = self._times(outcome, pace, prompt, steps, mine)
+        if ttft_s is not None and ttft_s > 0 and outcome.in_tok:
+            self._first.add(mine[:2], math.log(ttft_s / pace.ttft_s.at(prompt)), tick)
+            pace.ttft_s.add(prompt, ttft_s, tick)
+        if token_s is not None and token_s > 0:
+            length = math.exp(self._length.at(mine, tick).mean)
+            line = pace.step_s.at(steps)
+            self._extra.add(mine, math.log(token_s * length / line), tick)
+            pace.step_s.add(steps, token_s * length, tick)
+
+    def _times(
+        self,
+        outcome: Outcome,
+        pace: _Pace,
+        prompt: tuple[float, ...],
+        steps: tuple[float, ...],
+        mine: Chain,
+    ) -> tuple[float | None, float | None]:
+        """(ttft_s, token_s). An answer in one piece tells their sum: both are off by one factor."""
+        if outcome.ttft_s is not None or outcome.e2e_s is None or outcome.status != "ok":
+            return outcome.ttft_s, outcome.token_s
+        length = math.exp(self._length.at(mine, self.tick).mean)
+        ttft_s, token_s = pace.ttft_s.at(prompt), pace.step_s.at(steps) / length
+        expected_s = ttft_s + token_s * max(outcome.out_tok - 1, 0)
+        factor = outcome.e2e_s / expected_s
+        return ttft_s * factor, token_s * factor if outcome.out_tok > 1 else None
+
+    def _learn_cache(self, outcome: Outcome, label: str, seen_tok: int) -> None:
+        if not outcome.in_tok:
+            return
+        known = min(seen_tok, outcome.in_tok)
+        if known > 0.2 * outcome.in_tok:
+            share = min(outcome.cached_tok / known, 1.0)
+            self._warm.add(((label,),), share, self.tick)
+        elif not known:
+            share = outcome.cached_tok / outcome.in_tok
+            self._cold.add(((label,), (label, outcome.task.client)), share, self.tick)
+
+    def _learn_prices(self, outcome: Outcome, label: str) -> None:
+        fresh = outcome.in_tok - outcome.cached_tok
+        for name, nusd, tokens in (
+            ("fresh", outcome.fresh_nusd, fresh),
+            ("cached", outcome.cached_nusd, outcome.cached_tok),
+            ("out", outcome.out_nusd, outcome.out_tok),
+        ):
+            if nusd is not None:
+                self._price.add((label, name), nusd, tokens)
+        if outcome.out_nusd is not None:
+            key = (label, "out", outcome.task.kind)
+            self._price.add(key, outcome.out_nusd, outcome.out_tok)
+
+
+def _under(label: str, task: TaskClass) -> Chain:
+    """The backend's own chain: what it does in general, for the kind, the client, the schema."""
+    return tuple((label, *key) for key in task.chain())

@@ -309,6 +309,7 @@ def _prices(name: str, args: argparse.Namespace) -> int:
         "list": price_cli.run_list,
         "set": price_cli.run_set,
         "show": price_cli.run_show,
+        "withdraw": price_cli.run_withdraw,
         "import": partial(price_cli.run_import, read_map=read),
     }
     print(*run[name](_settings(args).database_url, args), sep="\n")

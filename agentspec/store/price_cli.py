@@ -63,7 +63,10 @@ def add_parser(
     entered.add_argument("--valid-from", type=instant, metavar="DATE", help="default: now")
     shown = kinds.add_parser("show", help="every price of a model, the one that holds last")
     shown.add_argument("model")
+    gone = kinds.add_parser("withdraw", help="take out a version entered by mistake")
+    gone.add_argument("version", type=int, help="its number; nothing may have been billed by it")
     for name, parser in (
+        ("withdraw", gone),
         ("list", listed),
         ("import", imported),
         ("set", entered),
@@ -169,6 +172,16 @@ def run_set(url: str, args: argparse.Namespace) -> list[str]:
             "which stays as it is: give another --valid-from or --source"
         )
     return [f"version {number}: {args.model} from {date(valid_from_ms)}"]
+
+
+def run_withdraw(url: str, args: argparse.Namespace) -> list[str]:
+    """Take a version's prices out."""
+    from .connection import writing
+    from .prices import withdraw
+
+    with writing(url) as connection:
+        was = withdraw(connection, args.version)
+    return [f"withdrawn: version {was.id}, {was.source}, valid from {date(was.valid_from_ms)}"]
 
 
 def run_show(url: str, args: argparse.Namespace) -> list[str]:

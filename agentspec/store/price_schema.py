@@ -1,4 +1,5 @@
 """The tables of dated prices. A version, once entered, is never changed: a later one follows it.
+One that nothing was billed by can be withdrawn; it stays without prices.
 
 Prices are integer nano-USD per million tokens: exact for every price quoted to $0.000000001 per
 million. NULL is a price that the source does not give.

@@ -29,7 +29,7 @@ from .errors import StoreError
 from .migrate import require_current
 from .money import half_even
 from .pool import busy_nusd_per_us
-from .prices import dated, last_version
+from .prices import dated, state
 from .record import RequestRecord
 from .rollup import LARGEST
 
@@ -60,7 +60,7 @@ class Pricer:
             for known in (model.upstream_name or name, *model.upstream_names.values())
             for wanted in names(known)
         }
-        self._read_version = -1
+        self._read_state: tuple[int, int] | None = None
         self._away = False
         self.book = PriceBook()
 
@@ -132,15 +132,15 @@ class Pricer:
             engine.dispose()
 
     def refresh(self, engine: Engine) -> None:
-        """Read the book again if a version was entered. Logs what the database cannot do."""
+        """Read the book again if versions have changed. Logs what the database cannot do."""
         try:
-            if self._read_version < 0:
+            if self._read_state is None:
                 require_current(engine)
             with engine.connect() as connection:
-                newest = last_version(connection)
-                if newest != self._read_version:
+                newest = state(connection)
+                if newest != self._read_state:
                     self.book = PriceBook(dated(connection, models=self._wanted))
-                    self._read_version = newest
+                    self._read_state = newest
             self._away = False
         except (SQLAlchemyError, StoreError) as error:
             if not self._away:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from .cost import Price
 from .dates import EXPECTED, is_date
 from .errors import StoreError
 from .price_schema import price, price_version
+from .schema import request
 
 _PRICED = [f.name for f in fields(Price)]
 
@@ -86,6 +87,28 @@ def add_version(
     return last + 1
 
 
+def withdraw(connection: Connection, version_id: int) -> Version:
+    """Take a version's prices out, entered by mistake, and return what it was. Its number stays
+    taken. Raises ``PriceError`` where there is no such version with prices, or a request was billed
+    by it: those are told by it for good."""
+    found = next((v for v in versions(connection) if v.id == version_id and v.models), None)
+    if found is None:
+        raise PriceError(f"there is no price version {version_id}, or it was withdrawn already")
+    billed = select(request.c.id).where(
+        request.c.ts_ms >= found.valid_from_ms, request.c.price_version_id == version_id
+    )
+    if connection.execute(billed.limit(1)).first() is not None:
+        raise PriceError(
+            f"requests were billed by version {version_id}, so it stays; a price set now with the "
+            "same --valid-from and another --source goes before it"
+        )
+    connection.execute(delete(price).where(price.c.version_id == version_id))
+    source = f"withdrawn #{version_id}: {found.source}"
+    named = update(price_version).where(price_version.c.id == version_id)
+    connection.execute(named.values(source=source))
+    return found
+
+
 def versions(connection: Connection) -> list[Version]:
     """All versions, the one valid latest last."""
     c = price_version.c
@@ -96,6 +119,12 @@ def versions(connection: Connection) -> list[Version]:
     )
     query = select(*c, models.label("models")).order_by(c.valid_from_ms, c.id)
     return [Version(**row._asdict()) for row in connection.execute(query)]
+
+
+def state(connection: Connection) -> tuple[int, int]:
+    """Changes with every version that is entered or withdrawn."""
+    prices = connection.scalar(select(func.count()).select_from(price))
+    return last_version(connection), prices or 0
 
 
 def last_version(connection: Connection) -> int:

@@ -16,7 +16,7 @@ from agentspec.store.counterfactual import chosen
 from agentspec.store.pricer import Pricer
 from agentspec.store.prices import PriceError
 from agentspec.store.record import RequestRecord
-from tests.store.ledger import EPOCH_MS
+from tests.store.ledger import EPOCH_MS, insert
 from tests.store.test_prices import DAY_MS, M, book, enter, priced, run, settings
 
 
@@ -63,6 +63,36 @@ def test_a_version_of_an_impossible_date_is_shown_and_none_is_entered(engine: En
     (line,) = run(price_cli.run_list, url, version=None, json=False)
     assert "-62135647200000 ms" in line and line.endswith("good")
     assert "-62135647200000 ms" in run(price_cli.run_show, url, model="a", json=False)[1]
+
+
+def test_a_version_nothing_was_billed_by_can_be_withdrawn(engine: Engine, url: str):
+    enter(engine, "good", 0, **{"kimi-k3": [Price(M, M, None, M)]})
+    enter(engine, "wrong", 0, **{"kimi-k3": [Price(9 * M, 9 * M, None, 9 * M)]})
+    used = settings(upstream_name="kimi-k3")
+    used.store.url = url
+    pricer = Pricer(used)
+    pricer.refresh(engine)
+    dear = priced(pricer).cost_nusd
+    (line,) = run(price_cli.run_withdraw, url, version=2)
+    assert "version 2" in line and "wrong" in line
+    pricer.refresh(engine)  # running gateways see it as they see a new one
+    cheap = priced(pricer)
+    assert cheap.price_version_id == 1 and dear == 9 * (cheap.cost_nusd or 0) > 0
+    for version in (2, 7):
+        with pytest.raises(PriceError, match=f"no price version {version}"):
+            run(price_cli.run_withdraw, url, version=version)
+    # the number isn't given away again, and the mended price may be of the same source and date
+    assert enter(engine, "wrong", 0, **{"kimi-k3": [Price(M)]}) == 3
+    listed = run(price_cli.run_list, url, version=None, json=False)
+    assert any("withdrawn #2: wrong" in line and " 0 models" in line for line in listed)
+
+
+def test_a_version_requests_were_billed_by_stays(engine: Engine, url: str):
+    enter(engine, "good", 0, a=M)
+    insert(url, [RequestRecord("r", EPOCH_MS, cost_nusd=1, price_version_id=1)])
+    with pytest.raises(PriceError, match="stays"):
+        run(price_cli.run_withdraw, url, version=1)
+    assert book(engine).at("a", EPOCH_MS, 1) == (1, Price(M))
 
 
 @pytest.mark.parametrize("model", ["", "  ", "a\0b"])

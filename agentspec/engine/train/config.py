@@ -69,19 +69,26 @@ class CacheConfig(_Section, frozen=True):
     layers: list[int] | None = None
 
 
-class DraftConfig(_Section, frozen=True):
-    """None of a value: the method's own (``methods.py``). mask_token_id None: a special token that
-    no sample uses. init_layers: target layers whose weights the draft's begin with; None: random.
+class Sizes(_Section, frozen=True):
+    """None of a value: the method's own (``methods.py``). init_layers: target layers whose weights
+    the draft's begin with; None: random.
     """
 
-    method: Method = "dspark"
     layers: Positive | None = None
     block_size: Positive | None = None
     markov_rank: Annotated[int, Meta(ge=0)] | None = None
     markov_head_type: Literal["vanilla", "gated", "rnn"] = "vanilla"
     confidence_head: bool | None = None
-    mask_token_id: int | None = None
     init_layers: list[int] | None = None
+
+
+class DraftConfig(Sizes, frozen=True):
+    """method: what is trained where no ``--method`` is given. Sizes here are that method's; those
+    of others stand in ``[methods.NAME]``. mask_token_id None: a special token that no sample uses.
+    """
+
+    method: Method = "dspark"
+    mask_token_id: int | None = None
 
 
 class LossConfig(_Section, frozen=True):
@@ -137,6 +144,7 @@ class _File(_Section, frozen=True):
     regenerate: RegenerateConfig = RegenerateConfig()
     cache: CacheConfig = CacheConfig()
     draft: DraftConfig = DraftConfig()
+    methods: dict[Method, Sizes] = {}
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     export: ExportConfig = ExportConfig()
@@ -174,11 +182,29 @@ def load(path: str | Path, method: str | None = None) -> DraftToml:
     """Read the file. method: overrides ``draft.method``. Raises ``SettingsError``, ``OSError``."""
     path = Path(path)
     try:
-        raw = tomllib.loads(path.read_text())
-        if method is not None:
-            raw.setdefault("draft", {})["method"] = method
-        file = msgspec.convert(raw, _File)
+        file = msgspec.convert(tomllib.loads(path.read_text()), _File)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise SettingsError(f"{path}: {error}") from None
-    sections = {name: getattr(file, name) for name in _File.__struct_fields__ if name != "folder"}
-    return DraftToml(base=path.parent, folder=path.parent / file.folder, **sections)
+    return DraftToml(
+        base=path.parent,
+        folder=path.parent / file.folder,
+        target=file.target,
+        regenerate=file.regenerate,
+        cache=file.cache,
+        draft=_draft(file, method or file.draft.method),
+        loss=file.loss,
+        train=file.train,
+        export=file.export,
+    )
+
+
+def _draft(file: _File, method: str) -> DraftConfig:
+    """The sizes that the file gives ``method``."""
+    known = msgspec.to_builtins(file.draft)
+    if method != file.draft.method:
+        known = {"mask_token_id": file.draft.mask_token_id}
+    own = file.methods.get(method)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    if own is not None:
+        given, default = msgspec.to_builtins(own), msgspec.to_builtins(Sizes())
+        known |= {name: value for name, value in given.items() if value != default[name]}
+    return msgspec.convert(known | {"method": method}, DraftConfig)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentspec.engine.model.config import ModelConfig
 
@@ -86,7 +86,7 @@ def spec_of(
     rank = chosen(draft.markov_rank, method.markov_rank)
     return DraftSpec(
         method=draft.method,
-        target=target,
+        target=replace(target, tied=False),
         layers=chosen(draft.layers, method.layers),
         block_size=chosen(draft.block_size, method.block_size),
         mask_token_id=mask_token_id,

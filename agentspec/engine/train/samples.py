@@ -1,6 +1,6 @@
 """Answers of the target as token ids: what a draft learns from. No torch.
 
-One JSON object a line in ``answers.jsonl``: ``{id, ids, prompt_tokens, finish_reason, text, body}``.
+One JSON object a line of ``answers.jsonl``: {id, ids, prompt_tokens, finish_reason, text, body}.
 The loss mask is a suffix: the tokens from ``prompt_tokens`` on. ``answers.json`` beside it says
 which target answered.
 """

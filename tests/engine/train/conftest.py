@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from agentspec.engine.train.caching import cache
 from agentspec.engine.train.config import DraftToml, load
+from agentspec.engine.train.regenerate import regenerate
 from tests.engine.model import tiny, tiny_vocabulary
 
 SHAPE = tiny.Shape(layers=5, vocab=tiny_vocabulary.SIZE + 1, context=128)
@@ -51,6 +54,7 @@ layers = [0, 2]
 [draft]
 block_size = 4
 markov_rank = 8
+[loss]
 [train]
 epochs = 4
 batch = 4
@@ -62,15 +66,29 @@ log_s = 0
 """
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DraftToml]:
-    """Write the world once, then (again) ``draft.toml`` with changed keys; returns it loaded."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    write_target(tmp_path / "target")
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with target, prompts, answers and features, to be copied."""
+    folder = tmp_path_factory.mktemp("world")
+    write_target(folder / "target")
     words = ["the ring", "a thing", "in the end", "12 things", "sing", "bring it", "the king"]
     lines = [{"id": f"p{i}", "messages": [{"role": "user", "content": w}]} for i, w in
              enumerate(words)]  # fmt: skip
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (folder / "draft.toml").write_text(TOML)
+    toml = load(folder / "draft.toml")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        regenerate(toml)
+        cache(toml)
+    return folder
+
+
+@pytest.fixture
+def write(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., DraftToml]:
+    """Writes ``draft.toml`` with changed keys beside a copy of the world; returns it loaded."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    shutil.copytree(world, tmp_path, dirs_exist_ok=True)
 
     def make(method: str | None = None, **changed: Any) -> DraftToml:
         text = TOML
@@ -94,6 +112,7 @@ _TABLE = {
     "learning_rate": "train",
     "online": "cache",
     "layers": "cache",
+    "ce": "loss",
     "int8": "export",
     "embeddings": "export",
     "endpoint": "regenerate",

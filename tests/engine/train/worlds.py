@@ -29,7 +29,7 @@ TARGET = ModelConfig(
     context_tokens=64,
     rope_theta=500.0,
     norm_eps=1e-5,
-    tied=True,
+    tied=False,
 )
 
 

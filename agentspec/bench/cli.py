@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any
 
+from . import load_cli
+
 
 def words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
@@ -34,6 +36,7 @@ def add_parser(subparsers: Any) -> None:
     _add_kernels(kinds)
     _add_limits(kinds)
     _add_page(kinds)
+    load_cli.add(kinds)
 
 
 def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> None:

@@ -108,7 +108,7 @@ def _read(workload: str, line: str, files: Path) -> Prompt:
     return Prompt(name, workload, body, answer if workload == REPLAY else None)
 
 
-def _all(workload: str, folder: Path | None) -> list[Prompt]:
+def everything(workload: str, folder: Path | None) -> list[Prompt]:
     """Every prompt of a workload: of ``folder`` where it has some, else the package's."""
     if workload == REPLAY and folder is not None:
         recorded = trajectories.load(folder)
@@ -125,7 +125,7 @@ def _all(workload: str, folder: Path | None) -> list[Prompt]:
 
 def load(workload: str, count: int, folder: Path | None = None, seed: int = 0) -> list[Prompt]:
     """``count`` different prompts drawn with ``seed``; ``BenchError`` where there are fewer."""
-    prompts = _all(workload, folder)
+    prompts = everything(workload, folder)
     if count > len(prompts):
         raise BenchError(f"workload '{workload}' has {len(prompts)} prompts; --n {count} asks more")
     return random.Random(seed).sample(prompts, count)

@@ -6,6 +6,7 @@ Takes seconds: the weights are read, and the cost curve is measured (less well w
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from .core import Engine
 from .cost import CostCurve, CurveKey, Measured
 from .draft.base import Drafter
 from .loop import EngineLoop
+from .meter import Clock
 from .metrics import EngineMetrics
 from .model.fetch import resolve
 from .runners import open_runner
@@ -55,9 +57,12 @@ def build(
     wrap: Callable[[AnyRunner], Runner] | None = None,
     *,
     control: ControlWindows | None = None,
+    curve: CostCurve | None = None,
+    clock: Clock = time.monotonic_ns,
 ) -> Built:
     """Load the weights and make every part. wrap: puts something between engine and runner.
-    control: windows without speculation; only an engine that serves has them.
+    control: windows without speculation; only an engine that serves has them. curve, clock: for
+    measuring, another cost curve than this machine's, and another time.
 
     Raises ``SettingsError`` naming the key, or ``ModelError`` where the weights cannot be had.
     """
@@ -71,10 +76,11 @@ def build(
     engine = Engine(
         runner if wrap is None else wrap(runner),
         drafters,
-        curve=cost_curve(runner, path),
+        curve=cost_curve(runner, path) if curve is None else curve,
         settings=settings,
         token_bytes=tokenizer.token_bytes,
         control=control,
+        clock=clock,
     )
     planner = Planner(
         model=settings.model,

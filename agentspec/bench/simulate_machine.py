@@ -1,0 +1,159 @@
+"""Machines that are not here: the engine's own code on a clock that follows a cost curve.
+
+``Priced`` runs a real model, so drafts and acceptance are real, and books what each pass would
+take on the other machine; python is booked by its own processor time, so that a busy machine does
+not disturb. ``Machine`` has no model at all: tokens are two, and the right one is known.
+
+Legend: R rows of logits, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from agentspec.engine.batch import Forward, Span
+from agentspec.engine.draft.base import EMPTY, DraftView, Proposal
+from agentspec.engine.pricing import Load
+
+if TYPE_CHECKING:
+    from agentspec.engine.core import Runner
+    from agentspec.engine.cost import CostCurve
+
+RIGHT, WRONG = 0, 1
+
+
+@dataclass(slots=True)
+class Clock:
+    """Nanoseconds that were booked, and those that ``ticking`` adds by itself."""
+
+    booked_ns: int = 0
+    ticking: Callable[[], int] | None = None
+
+    def __call__(self) -> int:
+        return self.booked_ns + (self.ticking() if self.ticking else 0)
+
+    def seconds(self) -> float:
+        return self() / 1e9
+
+    def book(self, seconds: float) -> None:
+        self.booked_ns += round(seconds * 1e9)
+
+
+def _load(spans: Sequence[Span]) -> Load:
+    return Load.of((len(span.tokens), span.start) for span in spans)
+
+
+def pass_seconds(curve: CostCurve, spans: Sequence[Span]) -> float:
+    load = _load(spans)
+    attended = sum(curve.attend(rows) * tokens for rows, tokens in load.contexts.items())
+    return curve.seconds(load.rows) + attended
+
+
+class Priced:
+    """Same face as the runner inside it. Its passes take what ``curve`` says, on ``clock``."""
+
+    def __init__(self, inner: Runner, curve: CostCurve, clock: Clock):
+        self._inner, self._curve, self._clock = inner, curve, clock
+        self.vocab_size, self.page_tokens = inner.vocab_size, inner.page_tokens
+        self.num_pages, self.context_tokens = inner.num_pages, inner.context_tokens
+        self.exact = inner.exact
+        clock.ticking = time.thread_time_ns
+
+    def forward(self, spans: Sequence[Span]) -> Forward:
+        before_ns = time.thread_time_ns()
+        forward = self._inner.forward(spans)
+        self._clock.booked_ns -= time.thread_time_ns() - before_ns
+        self._clock.book(pass_seconds(self._curve, spans))
+        return forward
+
+
+@dataclass(slots=True)
+class Machine:
+    """A runner without a model: ``RIGHT`` is always the target's token. Greedy decoding only.
+
+    curve: of passes. clock: what they are booked on. request_s: what each sequence adds to a pass
+    beside its rows (sampling, metadata).
+    """
+
+    curve: CostCurve
+    clock: Clock
+    num_pages: int
+    context_tokens: int = 1 << 20
+    page_tokens: int = 64
+    request_s: float = 0.0
+    vocab_size: int = 2
+    exact: bool = True
+    passes: int = 0
+
+    def forward(self, spans: Sequence[Span], /) -> Forward:
+        """R rows of V = 2 logits, float32."""
+        self.passes += 1
+        self.clock.book(pass_seconds(self.curve, spans) + self.request_s * len(spans))
+        rows = sum(len(span.logit_rows) for span in spans)
+        return Forward(torch.tensor([[1.0, 0.0]]).expand(rows, 2))
+
+
+@dataclass(slots=True)
+class Draws:
+    """A source whose tokens are right by chance, as a sequence's own rate has it.
+
+    rates: P(token k accepted | those before it), by place, of an average sequence. spread: standard
+    deviation of a sequence's log-odds around them. noise: of each token's log-odds around the
+    sequence's; told shares how much of it the confidences know. cost_s: seconds over (call,
+    sequence asked), booked on ``clock``. most: tokens of a draft.
+    """
+
+    rates: Sequence[float]
+    clock: Clock
+    cost_s: Callable[[int], float]
+    spread: float = 0.0
+    noise: float = 0.0
+    told: bool = True
+    seed: int = 0
+    name: str = "draws"
+    taps: tuple[int, ...] = ()
+    _odds: dict[int, tuple[float, random.Random]] = field(default_factory=dict)
+
+    def open(self, view: DraftView) -> None:
+        draw = random.Random(self.seed * 1_000_003 + view.sequence_id)
+        self._odds[view.sequence_id] = (draw.gauss(0.0, self.spread), draw)
+
+    def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
+        if views and any(limits):
+            self.clock.book(self.cost_s(len(views)))
+        return [self._one(view, limit) for view, limit in zip(views, limits, strict=True)]
+
+    def _one(self, view: DraftView, limit: int) -> Proposal:
+        count = min(limit, len(self.rates))
+        if count <= 0:
+            return EMPTY
+        shift, _ = self._odds[view.sequence_id]
+        # The same place is drafted the same way whenever it is asked: runs differ by their widths.
+        draw = random.Random((self.seed * 7919 + view.sequence_id) * 1_000_033 + len(view.tokens))
+        tokens, confidence = [], []
+        for rate in self.rates[:count]:
+            own = _moved(rate, shift)
+            true = _moved(own, draw.gauss(0.0, self.noise)) if self.noise else own
+            tokens.append(RIGHT if draw.random() < true else WRONG)
+            confidence.append(true if self.told else rate)
+        return Proposal(tuple(tokens), (self.name,) * count, tuple(confidence))
+
+    def commit(self, view: DraftView, proposal: Proposal, accepted: int, committed: int) -> None:
+        pass
+
+    def close(self, view: DraftView) -> None:
+        del self._odds[view.sequence_id]
+
+
+def _moved(rate: float, odds: float) -> float:
+    """``rate`` with its log-odds shifted."""
+    if odds == 0.0 or not 0.0 < rate < 1.0:
+        return rate
+    scaled = 2.718281828459045**odds * rate / (1.0 - rate)
+    return scaled / (1.0 + scaled)

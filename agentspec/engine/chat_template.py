@@ -12,13 +12,23 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import Node
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from .model.errors import TokenizerError
 
 _STAND_INS = range(0xF0000, 0xFFFFE)
 """A private-use plane of Unicode: characters without a meaning of their own."""
+_FIELDS = frozenset(
+    {
+        *("role", "content", "reasoning_content", "tool_calls", "tool_call_id", "id", "type"),
+        *("function", "name", "arguments", "description", "parameters", "properties", "required"),
+        *("items", "enum", "anyOf", "oneOf", "allOf", "$defs", "$ref", "additionalProperties"),
+    }
+)
+"""Keys that templates look up."""
 
 
 class ChatTemplate:
@@ -29,7 +39,7 @@ class ChatTemplate:
         if not source:
             raise TokenizerError("the model has no chat template")
         environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
         )
         environment.filters["tojson"] = _to_json
         environment.globals.update(
@@ -41,23 +51,46 @@ class ChatTemplate:
         except TemplateError as error:
             raise TokenizerError(f"the chat template cannot be read: {error}") from None
 
-    def render(self, turns: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
+    def render(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> str:
         """The prompt's text. Raises ``TokenizerError`` with the template's own words."""
+        shown = {"tools": tools} if tools else {}
         try:
             return self._template.render(
-                messages=turns, add_generation_prompt=add_generation_prompt, **self._variables
+                messages=turns,
+                add_generation_prompt=add_generation_prompt,
+                **self._variables,
+                **shown,
             )
-        except (TemplateError, TypeError) as error:
+        except (TemplateError, TypeError, ValueError) as error:
             raise TokenizerError(f"the chat template refuses the turns: {error}") from None
+
+
+class _Generation(Extension):
+    """``{% generation %}`` .. ``{% endgeneration %}``: marks what a model is trained on; no more
+    than what is inside it here."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
 def _refuse(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    """JSON as Hugging Face's templates expect it: not escaped for HTML, not for ASCII."""
-    return json.dumps(value, ensure_ascii=False, indent=indent, **options)
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any
+) -> str:
+    """JSON as Hugging Face's templates expect it: not escaped for HTML, nor for ASCII unless they
+    ask for it."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 
 class Guard:
@@ -77,8 +110,12 @@ class Guard:
         self._heads = tuple({s[:n] for s in specials for n in range(1, len(s))})
         self._tails = tuple({s[-n:] for s in specials for n in range(1, len(s))})
 
-    def protect(self, turns: Sequence[Mapping[str, Any]]) -> tuple[list[Any], Callable[[str], str]]:
-        """A copy of ``turns`` without any special spelling, and what undoes it in rendered text."""
+    def protect(self, turns: Sequence[Any]) -> tuple[list[Any], Callable[[str], str]]:
+        """A copy of ``turns`` without any special spelling, and what undoes it in rendered text.
+
+        Clients write keys as well, those of schemas and arguments: only the names that templates
+        know are left alone.
+        """
         written = set("".join(_strings(turns)))
         free = (chr(code) for code in _STAND_INS if chr(code) not in written)
         stand_ins: dict[str, str] = {}
@@ -113,11 +150,12 @@ class Guard:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """Every string inside plain data, keys left out."""
+    """Every string inside plain data, keys too."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
+        for key, item in value.items():
+            yield key
             yield from _strings(item)
     elif isinstance(value, Sequence):
         for item in value:
@@ -125,11 +163,14 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """A copy of plain data with every string but the keys changed."""
+    """A copy of plain data with every string changed, keys too but for templates' own."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {key: _map_strings(item, change) for key, item in value.items()}
+        return {
+            key if key in _FIELDS else change(key): _map_strings(item, change)
+            for key, item in value.items()
+        }
     if isinstance(value, Sequence):
         return [_map_strings(item, change) for item in value]
     return value

@@ -12,7 +12,12 @@ from typing import Any
 
 from tokenizers import Tokenizer as HfTokenizer
 
+from agentspec.toolcall.detect import UNKNOWN
+from agentspec.toolcall.format import ToolFormat
+from agentspec.toolcall.native import Native, probe
+
 from .chat_template import ChatTemplate, Guard
+from .model.errors import TokenizerError
 from .model.vocabulary import Vocabulary, from_folder, from_gguf
 
 
@@ -57,6 +62,17 @@ class Tokenizer:
         """The compiled chat template. Raises ``TokenizerError`` when there is none or a bad one."""
         return ChatTemplate(self.template_source, self._variables)
 
+    def native(self, fmt: ToolFormat) -> Native | None:
+        """How the template takes tools and calls, where it shows them in ``fmt`` by itself."""
+
+        def render(turns: Sequence[Any], tools: Sequence[Any] | None) -> str:
+            try:
+                return self.template.render(turns, True, tools)
+            except TokenizerError as error:
+                raise ValueError(str(error)) from None
+
+        return None if fmt.name == UNKNOWN else probe(render, fmt)
+
     def encode(self, text: str, special: bool = False) -> list[int]:
         """Ids of ``text``, nothing added; ``special``: spelled special tokens become their ids."""
         tokenizer = self.hf if special else self._plain
@@ -67,16 +83,22 @@ class Tokenizer:
         return b"".join(self.token_bytes[i] for i in ids).decode("utf-8", "replace")
 
     def render(
-        self, turns: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> list[int]:
         """Ids of a conversation ({"role", "content"} each) under the model's chat template.
+
+        tools: for a template that shows them itself; their turns then hold calls as it takes them.
 
         The ids of the whole rendered string, except that a special token spelled inside a turn is
         text: only the template itself can place one. Raises ``TokenizerError`` when the template
         refuses the turns.
         """
-        guarded, restore = self._guard.protect(turns)
-        rendered = self.template.render(guarded, add_generation_prompt)
+        guarded, restore = self._guard.protect([*turns, *tools])
+        shown = guarded[len(turns) :]
+        rendered = self.template.render(guarded[: len(turns)], add_generation_prompt, shown)
         ids: list[int] = []
         for piece, special in self._guard.split(rendered):
             ids.extend([special] if special is not None else self.encode(restore(piece)))

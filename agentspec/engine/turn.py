@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence as Seq
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentspec.toolcall.choice import OutputSpec, output_spec
+from agentspec.toolcall.native import Native, native_tools, native_turns
 from agentspec.toolcall.prompt import build_turns, tools_saved_chars
 from agentspec.wire.chat import ChatRequest
 from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest
@@ -50,7 +52,8 @@ class TextTokenizer(Protocol):
     @property
     def eos_ids(self) -> frozenset[int]: ...
 
-    def render(self, turns: list) -> list[int]: ...
+    def render(self, turns: list, *, tools: Seq[dict[str, Any]] = ()) -> list[int]: ...
+    def native(self, fmt: ToolFormat) -> Native | None: ...
     def encode(self, text: str, special: bool = False) -> list[int]: ...
 
 
@@ -104,6 +107,7 @@ class Planner:
         self._tokenizer = tokenizer
         self._format = tool_format
         self._compiler = compiler
+        self._native = tokenizer.native(tool_format)
         self._longest_token = max(map(len, tokenizer.token_bytes))
 
     def compiling(self, compiler: Compiler) -> Planner:
@@ -186,7 +190,7 @@ class Planner:
             text = request.messages[-1].text()
             prompt = completion_prompt(self._tokenizer, text, asked.suffix)
         else:
-            prompt = self._render(self.turns(request))
+            prompt = self._shown(request)
         if len(prompt) > self.context_tokens - 1:
             raise ContextLengthExceeded.of(len(prompt), self.context_tokens)
         return prompt
@@ -196,6 +200,16 @@ class Planner:
         least = characters // self._longest_token
         if least >= self.context_tokens:
             raise ContextLengthExceeded.of(least, self.context_tokens, at_least=True)
+
+    def _shown(self, request: ChatRequest) -> list[int]:
+        """Messages and tools, in the template's own way where it has one and they fit into it."""
+        if self._native is not None and _has_tools(request):
+            tools = native_tools(request, self._format.tools_budget_chars)
+            if tools is not None:
+                with suppress(TokenizerError):  # what the template refuses is shown in our way
+                    turns = native_turns(request, self._native)
+                    return self._tokenizer.render(turns, tools=tools)
+        return self._render(self.turns(request))
 
     def _render(self, turns: list[dict[str, str]]) -> list[int]:
         try:
@@ -224,7 +238,7 @@ class Planner:
         if request.messages:
             self._check_size(sum(len(m.text()) for m in request.messages) // _TOKENIZE_CONTEXTS)
             chat = ChatRequest(model=self.model, messages=request.messages, tools=request.tools)
-            tokens = self._render(build_turns(chat, self._format))
+            tokens = self._shown(chat)
         elif request.prompt is not None:
             self._check_size(len(request.prompt) // _TOKENIZE_CONTEXTS)
             tokens = self._tokenizer.encode(request.prompt)
@@ -237,6 +251,11 @@ class Planner:
         return TokenizeResponse(
             count=len(tokens), max_model_len=self.context_tokens, tokens=list(tokens)
         )
+
+
+def _has_tools(request: ChatRequest) -> bool:
+    """Whether tools are shown, or were called before."""
+    return bool(request.tools) or any(m.tool_calls or m.tool_call_id for m in request.messages)
 
 
 def _deepest_field(request: ChatRequest) -> str:

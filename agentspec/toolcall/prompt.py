@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from string import Template
+from typing import Any
 
 from agentspec.wire.chat import ChatRequest, ContentPart, Message, ToolCall
 from agentspec.wire.errors import InvalidRequest
@@ -26,7 +27,7 @@ def build_turns(request: ChatRequest, fmt: ToolFormat) -> list[dict[str, str]]:
     turns: list[dict[str, str]] = []
     results = False
     for index, message in enumerate(request.messages):
-        text = _text(message, index)
+        text = message_text(message, index)
         if message.role in ("system", "developer"):
             system.append(text)
             continue
@@ -42,10 +43,13 @@ def build_turns(request: ChatRequest, fmt: ToolFormat) -> list[dict[str, str]]:
             turns.append({"role": message.role, "content": text})
     if tools := tools_text(request, fmt):
         system.append(tools)
-    system = [text for text in system if text]
-    if system:
-        turns.insert(0, {"role": "system", "content": "\n\n".join(system)})
-    return turns
+    return joined_system(system, turns)
+
+
+def joined_system(system: list[str], turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """``turns`` behind one system turn of what texts there are."""
+    texts = [text for text in system if text]
+    return [{"role": "system", "content": "\n\n".join(texts)}, *turns] if texts else turns
 
 
 def tools_text(request: ChatRequest, fmt: ToolFormat) -> str:
@@ -65,7 +69,8 @@ def tools_saved_chars(request: ChatRequest, fmt: ToolFormat) -> int:
     return len(full(functions)) - len(show_tools(functions, fmt.tools_budget_chars))
 
 
-def _text(message: Message, index: int) -> str:
+def message_text(message: Message, index: int) -> str:
+    """Its text. Raises ``InvalidRequest`` naming the content part that is not text."""
     if isinstance(message.content, list):
         for j, part in enumerate(message.content):
             _check_part(part, f"messages[{index}].content[{j}]")

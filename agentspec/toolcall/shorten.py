@@ -44,14 +44,22 @@ def show_tools(functions: Sequence[FunctionDef], budget_chars: int) -> str:
 
 def full(functions: Sequence[FunctionDef]) -> str:
     """Everything, as a JSON list."""
-    return _json([_definition(f, f.description, f.parameters) for f in functions])
+    return _json([full_definition(f) for f in functions])
 
 
 def brief(functions: Sequence[FunctionDef]) -> str:
     """First sentence of each description, parameters without descriptions."""
-    return _json(
-        [_definition(f, first_sentence(f.description), _strip(f.parameters)) for f in functions]
-    )
+    return _json([brief_definition(f) for f in functions])
+
+
+def full_definition(function: FunctionDef) -> dict[str, Any]:
+    """Name, description and parameters as they are."""
+    return _definition(function, function.description, function.parameters)
+
+
+def brief_definition(function: FunctionDef) -> dict[str, Any]:
+    """The first sentence of its description, and parameters without any."""
+    return _definition(function, first_sentence(function.description), _strip(function.parameters))
 
 
 def signatures(functions: Sequence[FunctionDef]) -> str:

@@ -16,7 +16,10 @@ from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import SandboxedEnvironment
 
+from agentspec.engine.chat_template import ChatTemplate
+from agentspec.engine.model.errors import TokenizerError
 from agentspec.toolcall.detect import recognised
+from agentspec.toolcall.native import probe
 from agentspec.toolcall.parser import Parser
 
 from .samples import read
@@ -145,6 +148,32 @@ def test_the_format_is_told_by_the_template(template: Path):
     found = recognised("a-model", template.read_text(encoding="utf-8"))
     if template.stem in KNOWN:
         assert (found.name if found else None) == KNOWN[template.stem]
+
+
+OWN = {
+    *("GLM-4.6", "MiniMax-M2", "Mistral-Small-3.2-24B-Instruct-2506", "Qwen-Qwen2.5-7B-Instruct"),
+    *("Qwen-Qwen3-0.6B", "Qwen3-Coder", "Qwen3.5-4B", "HuggingFaceTB-SmolLM3-3B"),
+    *("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "deepseek-ai-DeepSeek-V3.2"),
+    *("google-gemma-4-31B-it", "ibm-granite-granite-4.0", "meta-llama-Llama-3.3-70B-Instruct"),
+    *("mistralai-Mistral-Nemo-Instruct-2407", "moonshotai-Kimi-K2", "openai-gpt-oss-120b"),
+}
+"""Templates that are known to show tools themselves, in the format that they are known by."""
+
+
+def test_a_template_that_shows_tools_is_used_for_them(template: Path):
+    source = template.read_text(encoding="utf-8")
+    fmt = recognised("a-model", source)
+    if fmt is None:
+        pytest.skip("no format of ours in it")
+    made = ChatTemplate(source, {"bos_token": "<BOS>", "eos_token": "<EOS>"})
+
+    def shown(turns: list, tools: list | None) -> str:
+        try:
+            return made.render(turns, True, tools)
+        except TokenizerError as error:
+            raise ValueError(str(error)) from None
+
+    assert probe(shown, fmt) is not None or template.stem not in OWN
 
 
 def test_calls_that_the_template_writes_are_read_back(template: Path):

@@ -35,8 +35,12 @@ class ByteTokenizer:
     def encode(self, text: str, special: bool = False) -> list[int]:
         return list(text.encode())
 
-    def render(self, turns: list[dict[str, str]]) -> list[int]:
+    def render(self, turns: list[dict[str, str]], *, tools: Any = ()) -> list[int]:
+        assert not tools, "this template shows none"
         return self.encode("".join(f"<{turn['role']}>{turn['content']}\n" for turn in turns))
+
+    def native(self, fmt: object) -> None:
+        return None
 
 
 class NoCompiler:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,9 +24,10 @@ from agentspec.wire.messages_read import (
     usage_from,
 )
 from agentspec.wire.service import ModelCard
-from agentspec.wire.sse import EventParser
+from agentspec.wire.sse import EventParser, passed_event
 
 from .base import Native, PassedChunk, PassedResponse, Turn
+from .foreign import nested
 from .http import HttpClient
 from .litellm import LiteLLMBackend
 from .verdict import error_from_event
@@ -37,6 +38,7 @@ _PATH = "/messages"
 _COUNTED = frozenset(
     ("messages", "system", "tools", "tool_choice", "thinking", "output_config", "mcp_servers")
 )
+T = TypeVar("T")
 _EVENT = msgspec.json.Decoder(Event)
 _FIELDS = msgspec.json.Decoder(dict[str, Any])
 
@@ -73,22 +75,19 @@ class AnthropicBackend:
             async for piece in pieces:
                 for data in parser.feed(piece):
                     yield self._chunk(reader, data, turn)
-        if not reader.ended:
-            raise UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
+                    if reader.ended:
+                        await self._http.settle(response)
+                        return
+        raise UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
 
     def _chunk(self, reader: MessagesReader, data: bytes, turn: Turn) -> ChatChunk:
         """One event, passed on as it is, and what it says in a chunk's words."""
-        try:
-            event = _EVENT.decode(data)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise UpstreamFailed(f"The backend's answer could not be read: {error}") from None
+        event = _read(_EVENT, data)
         if event.type == "error":
-            failed = error_from_event(self.name, event.error)
-            failed.own = {"type": "error", "error": event.error}
-            raise failed
+            raise self._failed(event.error)
         delta = reader.read(event)
         chunk = PassedChunk(turn.answer_id, turn.created_s, turn.request.model, [])
-        chunk.passed = b"event: " + event.type.encode() + b"\ndata: " + data + b"\n\n"
+        chunk.passed = passed_event(event.type, data)
         chunk.last = reader.ended
         if event.type == "message_delta":
             choice = ChunkChoice(0, Delta(), reader.finish_reason)
@@ -101,6 +100,14 @@ class AnthropicBackend:
             chunk.usage = reader.usage
         return chunk
 
+    def _failed(self, told: Any) -> UpstreamFailed:
+        """The error of an event, or of an answer that came as if all were well."""
+        failed = error_from_event(self.name, told)
+        shaped = isinstance(told, dict) and isinstance(told.get("type"), str)
+        if shaped and failed.code != "upstream_credential_refused":
+            failed.own = {"type": "error", "error": told}
+        return failed
+
     async def complete(self, turn: Turn) -> ChatResponse:
         native = _native(turn)
         if native is None:
@@ -108,16 +115,17 @@ class AnthropicBackend:
         body, headers = _body(native, turn, stream=False), _headers(native)
         async with self._http.post(_PATH, body, headers=headers) as response:
             raw = await self._http.read(response)
-        try:
-            fields = _FIELDS.decode(raw)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise UpstreamFailed(f"The backend's answer could not be read: {error}") from None
+        fields = _read(_FIELDS, raw)
+        if fields.get("type") == "error":
+            raise self._failed(fields.get("error"))
         reason, stopped_by = ending(fields)
+        if reason is None:
+            raise UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
         choice = Choice(0, message_from(fields), reason)
         if stopped_by is not None:
             choice.stop_reason = stopped_by
         answer = PassedResponse(turn.answer_id, turn.created_s, turn.request.model, [choice])
-        answer.usage = usage_from(fields.get("usage") or {})
+        answer.usage = usage_from(fields.get("usage"))
         answer.passed = raw
         return answer
 
@@ -131,7 +139,7 @@ class AnthropicBackend:
         path = f"{_PATH}/count_tokens"
         async with self._http.post(path, body, headers=_headers(native)) as response:
             raw = await self._http.read(response)
-        count = _FIELDS.decode(raw).get("input_tokens")
+        count = _read(_FIELDS, raw).get("input_tokens")
         return count if isinstance(count, int) else None
 
     async def models(self) -> list[ModelCard]:
@@ -144,6 +152,15 @@ class AnthropicBackend:
     async def aclose(self) -> None:
         await self._http.aclose()
         await self._translated.aclose()
+
+
+def _read(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise UpstreamFailed(f"The backend's answer could not be read: {error}") from None
+    except RecursionError:
+        raise nested() from None
 
 
 def _native(turn: Turn) -> Native | None:

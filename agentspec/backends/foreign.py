@@ -31,6 +31,7 @@ from agentspec.wire.extension import SpecReport
 
 from .acceptance import Told, count, report_of
 from .base import Turn
+from .verdict import told_in
 
 
 class ForeignFunction(msgspec.Struct):
@@ -42,7 +43,7 @@ class ForeignFunction(msgspec.Struct):
     def call(self) -> FunctionCall:
         text = self.arguments
         if text is not None and not isinstance(text, str):
-            text = msgspec.json.encode(text).decode()
+            text = _spelled(text)
         return FunctionCall(name=self.name, arguments=text)
 
 
@@ -53,15 +54,48 @@ class ForeignCall(msgspec.Struct):
     index: int | None = None
 
 
+class ForeignPart(msgspec.Struct):
+    """A part of content that a server wrote as a list (Mistral's reasoning models)."""
+
+    type: str = "text"
+    text: str | None = None
+    thinking: Any = None
+
+
 class ForeignText(msgspec.Struct):
-    """A message or a delta. ``reasoning`` is how vLLM and others spell ``reasoning_content``."""
+    """A message or a delta. ``reasoning`` is how vLLM and others spell ``reasoning_content``;
+    ``function_call`` is what calls were before there were several."""
 
     role: str | None = None
-    content: str | None | UnsetType = UNSET
+    content: str | list[ForeignPart] | None | UnsetType = UNSET
     reasoning_content: str | None = None
     reasoning: str | None = None
     refusal: str | None = None
     tool_calls: list[ForeignCall] | None = None
+    function_call: ForeignFunction | None = None
+
+    def text(self) -> str | None | UnsetType:
+        if not isinstance(self.content, list):
+            return self.content
+        return "".join(part.text or "" for part in self.content if part.type == "text")
+
+    def thought(self) -> str | None:
+        told = self.reasoning_content or self.reasoning
+        if told or not isinstance(self.content, list):
+            return told
+        return "".join(_thought(part.thinking) for part in self.content) or None
+
+    def calls(self) -> list[ForeignCall]:
+        if self.function_call is not None and not self.tool_calls:
+            return [ForeignCall(self.function_call)]
+        return self.tool_calls or []
+
+
+def _thought(told: Any) -> str:
+    """Text, or a list of parts of it."""
+    parts = told if isinstance(told, list) else [told]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 class ForeignChoice(msgspec.Struct):
@@ -82,29 +116,51 @@ class ForeignChoice(msgspec.Struct):
         return found if isinstance(found, str) else UNSET
 
 
-class ForeignUsage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: dict[str, Any] | None = None
-    completion_tokens_details: dict[str, Any] | None = None
-
-
 class ForeignAnswer(msgspec.Struct):
-    """A whole answer or one chunk of a stream; ``error`` alone when the backend gave up."""
+    """A whole answer or one chunk of a stream; ``error`` alone when the backend gave up, which
+    others spell ``{"object": "error", "message": ...}`` or ``{"detail": ...}``."""
 
     choices: list[ForeignChoice] | None = None
-    usage: ForeignUsage | None = None
+    usage: Any = None
     system_fingerprint: str | None = None
     error: Any = None
+    object: Any = None
+    message: Any = None
+    detail: Any = None
+    code: Any = None
+    type: Any = None
     agentspec: Any = None
     metrics: Any = None
     sglext: Any = None
     timings: Any = None
 
+    def failure(self) -> Any:
+        """What the backend gave up with, in ``verdict.error_from_event``'s words; None: it is an
+        answer."""
+        if self.error is not None:
+            return self.error
+        if self.choices is not None or not (self.detail or self.message or self.object == "error"):
+            return None
+        if self.detail is not None:
+            return {"message": told_in(self.detail)}
+        return {"message": self.message, "code": self.code, "type": self.type}
+
+    def counts(self) -> dict[str, Any] | None:
+        return self.usage if isinstance(self.usage, dict) else None
+
 
 _DECODER = msgspec.json.Decoder(ForeignAnswer)
 # vLLM's and SGLang's words for a request that was given up within.
 _BROKEN = frozenset(("abort", "error", "cancelled", "canceled"))
+_REASONS = {
+    **{reason: reason for reason in ("stop", "length", "tool_calls", "content_filter")},
+    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "STOP"), "stop"),
+    **dict.fromkeys(("max_tokens", "model_length", "MAX_TOKENS"), "length"),
+    **dict.fromkeys(("function_call", "tool_use"), "tool_calls"),
+    **dict.fromkeys(("safety", "refusal", "SAFETY"), "content_filter"),
+}
+"""What servers call the end of an answer (the others are those of Mistral, TGI, Gemini and the
+predecessors of tools). An end of another name is none that is known to be good."""
 
 
 def decode(data: bytes) -> ForeignAnswer:
@@ -113,6 +169,19 @@ def decode(data: bytes) -> ForeignAnswer:
         return _DECODER.decode(data)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise UpstreamFailed(f"The backend's answer could not be read: {error}") from None
+    except RecursionError:
+        raise nested() from None
+
+
+def nested() -> UpstreamFailed:
+    return UpstreamFailed("The backend's answer could not be read: it is nested too deeply.")
+
+
+def _spelled(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise nested() from None
 
 
 def to_chunk(answer: ForeignAnswer, turn: Turn) -> ChatChunk:
@@ -155,7 +224,7 @@ def _completion(choice: ForeignChoice) -> ForeignText:
 
 
 def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
-    text = choice.delta or _completion(choice)
+    text = choice.delta or choice.message or _completion(choice)
     calls = [
         ToolCallDelta(
             index=position if call.index is None else call.index,
@@ -163,59 +232,69 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
             type=call.type,
             function=call.function.call() if call.function else None,
         )
-        for position, call in enumerate(text.tool_calls or [])
+        for position, call in enumerate(text.calls())
     ]
     delta = Delta(
         role=text.role,
-        content=text.content,
-        reasoning_content=text.reasoning_content or text.reasoning,
+        content=text.text(),
+        reasoning_content=text.thought(),
         refusal=text.refusal,
         tool_calls=calls or None,
     )
-    _refuse_broken(choice)
-    return ChunkChoice(
-        choice.index, delta, choice.finish_reason, choice.logprobs, choice.stopped_by()
-    )
+    return ChunkChoice(choice.index, delta, _ending(choice), choice.logprobs, choice.stopped_by())
 
 
 def _choice(choice: ForeignChoice) -> Choice:
     text = choice.message or _completion(choice)
+    content = text.text()
     message = AnswerMessage(
         role=text.role or "assistant",
-        content=None if text.content is UNSET else text.content,
+        content=None if content is UNSET else content,
         refusal=text.refusal,
     )
-    if text.tool_calls:
+    calls = text.calls()
+    if calls:
         message.tool_calls = [
             ToolCall(function=(call.function or ForeignFunction()).call(), id=call.id)
-            for call in text.tool_calls
+            for call in calls
         ]
-    reasoning = text.reasoning_content or text.reasoning
+    reasoning = text.thought()
     if reasoning:
         message.reasoning_content = reasoning
-    _refuse_broken(choice)
-    return Choice(choice.index, message, choice.finish_reason, choice.logprobs, choice.stopped_by())
+    reason = _ending(choice)
+    if reason is None:
+        raise UpstreamFailed("The backend ended its answer before it was finished.")
+    return Choice(choice.index, message, reason, choice.logprobs, choice.stopped_by())
 
 
-def _refuse_broken(choice: ForeignChoice) -> None:
-    """Servers end an answer that they gave up as they end a whole one, but for the reason."""
-    if choice.finish_reason in _BROKEN:
-        raise UpstreamFailed(f"The backend gave its answer up ('{choice.finish_reason}').")
+def _ending(choice: ForeignChoice) -> str | None:
+    """The finish reason in OpenAI's words; None: there is none yet. Servers end an answer that they
+    gave up as they end a whole one, but for the reason."""
+    reason = choice.finish_reason
+    if not reason:
+        return None
+    if reason in _BROKEN:
+        raise UpstreamFailed(f"The backend gave its answer up ('{reason}').")
+    if reason not in _REASONS:
+        raise UpstreamFailed(
+            f"The backend ended its answer for an unknown reason ('{reason[:64]}')."
+        )
+    return _REASONS[reason]
 
 
 def to_usage(answer: ForeignAnswer) -> Usage | None:
-    """Token counts; what is missing or negative counts as none. Parts are at most their whole."""
-    usage = answer.usage
+    """Token counts; what is missing, negative or no number counts as none. Parts are at most their
+    whole."""
+    usage = answer.counts()
     if usage is None:
         return None
-    prompt = max(0, usage.prompt_tokens or 0)
-    completion = max(0, usage.completion_tokens or 0)
-    cached, outputs = _cached(answer), usage.completion_tokens_details
+    prompt, completion = count(usage, "prompt_tokens"), count(usage, "completion_tokens")
+    cached, outputs = _cached(answer, usage), _details(usage, "completion_tokens_details")
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion,
-        prompt_tokens_details=_inputs(usage.prompt_tokens_details, cached, prompt),
+        prompt_tokens_details=_inputs(_details(usage, "prompt_tokens_details"), cached, prompt),
         completion_tokens_details=CompletionTokensDetails(
             reasoning_tokens=min(count(outputs, "reasoning_tokens"), completion),
             accepted_prediction_tokens=count(outputs, "accepted_prediction_tokens"),
@@ -242,27 +321,34 @@ def _inputs(
     return details
 
 
-def _cached(answer: ForeignAnswer) -> int | None:
+def _details(usage: dict[str, Any], name: str) -> dict[str, Any] | None:
+    found = usage.get(name)
+    return found if isinstance(found, dict) else None
+
+
+def _cached(answer: ForeignAnswer, usage: dict[str, Any]) -> int | None:
     """Prompt tokens found in the cache; None where the server doesn't tell.
 
     SGLang may list them by tier (``return_cached_tokens_details``); llama.cpp tells what was left
     to compute (``timings.prompt_n``), and newer ones what was not (``cache_n``).
     """
-    usage, timings, sglext = answer.usage, answer.timings, answer.sglext
-    assert usage is not None
-    if usage.prompt_tokens_details:
-        return count(usage.prompt_tokens_details, "cached_tokens")
+    timings, sglext = answer.timings, answer.sglext
+    details = _details(usage, "prompt_tokens_details")
+    if details:
+        return count(details, "cached_tokens")
     if isinstance(sglext, dict) and isinstance(sglext.get("cached_tokens_details"), dict):
         tiers = sglext["cached_tokens_details"]
         return sum(count(tiers, tier) for tier in ("device", "host", "storage"))
     if isinstance(timings, dict) and "cache_n" in timings:
         return count(timings, "cache_n")
     if isinstance(timings, dict) and "prompt_n" in timings:
-        return max(0, (usage.prompt_tokens or 0) - count(timings, "prompt_n"))
+        return max(0, count(usage, "prompt_tokens") - count(timings, "prompt_n"))
     return None
 
 
 def to_report(answer: ForeignAnswer) -> SpecReport | None:
     """What the backend told about its speculation; None where it told nothing, or nonsense."""
-    out_tok = answer.usage.completion_tokens if answer.usage is not None else None
+    usage = answer.counts()
+    told = usage is not None and usage.get("completion_tokens") is not None
+    out_tok = count(usage, "completion_tokens") if told else None
     return report_of(Told(answer.agentspec, answer.metrics, answer.sglext, answer.timings, out_tok))

@@ -91,7 +91,7 @@ class HttpClient:
         response = await self._send((base or self.base) + path, body, headers)
         try:
             if response.status != 200:
-                text = await self._read(response, MAX_ERROR_BYTES)
+                text = await self._begins(response, MAX_ERROR_BYTES)
                 raise error_from_answer(self.name, response.status, response.headers, text)
             yield response
         finally:
@@ -162,6 +162,16 @@ class HttpClient:
             if len(body) > limit_bytes:
                 raise UpstreamFailed(f"Backend '{self.name}' sent an answer that is too large.")
         return bytes(body)
+
+    async def _begins(self, response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+        """The body, of one that is larger its beginning: a long error is still that error."""
+        body = bytearray()
+        async with contextlib.aclosing(self.pieces(response)) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) >= limit_bytes:
+                    break
+        return bytes(body[:limit_bytes])
 
     async def get(self, url: str) -> bytes:
         """A short GET (a probe). Raises ``UpstreamFailed`` unless it answers 200."""

@@ -29,7 +29,14 @@ from agentspec.wire.service import ModelCard
 
 from .base import Turn
 from .foreign import decode, to_chunk, to_response
-from .verdict import anthropic_error, code_from_words, credential_refused, passed_headers
+from .verdict import (
+    anthropic_error,
+    code_from_words,
+    credential_refused,
+    passed_headers,
+    status_of_type,
+    words_of,
+)
 
 _PASSED_FIELDS = frozenset(
     (
@@ -41,17 +48,6 @@ _PASSED_FIELDS = frozenset(
     )
 )
 _PREFIX = re.compile(r"^(?:litellm\.\w+: )+")
-# litellm maps Anthropic's statuses to its own classes; the body tells what they were.
-_STATUS_OF_OWN = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "overloaded_error": 529,
-}
 # Classes of httpx and openai.
 _NO_CONNECTION = frozenset(("ConnectError", "ConnectTimeout"))
 _BROKEN_CONNECTION = frozenset(
@@ -168,16 +164,18 @@ class LiteLLMBackend:
             return credential_refused(self.name, status)
         message = getattr(error, "message", "") or str(error)
         own = anthropic_error(message)
+        told = own["error"].get("type") if own is not None else getattr(error, "type", None)
         if own is not None:
-            status = _STATUS_OF_OWN.get(own["error"].get("type", ""), status)
+            # litellm maps Anthropic's statuses to its own classes; the body tells what they were.
+            status = status_of_type(told) or status
         too_long = kind == "ContextWindowExceededError"
         failed = UpstreamFailed(
-            _PREFIX.sub("", message),
+            words_of(message) or _PREFIX.sub("", message),
             param=_word(getattr(error, "param", None)),
             code="context_length_exceeded"
             if too_long
             else code_from_words(message) or _word(getattr(error, "code", None)),
-            type=_word(getattr(error, "type", None)),
+            type=_word(told),
             status=status if isinstance(status, int) else None,
             headers=passed_headers(_headers(error)),
         )

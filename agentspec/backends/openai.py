@@ -126,7 +126,11 @@ class OpenAIBackend:
             raise UpstreamFailed(f"Backend '{self.name}' ended its answer before it was finished.")
 
     async def _events(self, response: ClientResponse) -> AsyncGenerator[ForeignAnswer]:
-        """The decoded events up to ``[DONE]`` or the end of the body."""
+        """The decoded events up to ``[DONE]`` or the end of the body; a server that doesn't stream
+        sends its whole answer as one."""
+        if response.content_type == "application/json":
+            yield self._answer(await self._http.read(response))
+            return
         parser = EventParser()
         async with aclosing(self._http.pieces(response)) as pieces:
             async for piece in pieces:
@@ -134,17 +138,20 @@ class OpenAIBackend:
                     if data == b"[DONE]":
                         await self._http.settle(response)
                         return
-                    answer = decode(data)
-                    if answer.error is not None:
-                        raise error_from_event(self.name, answer.error)
-                    yield answer
+                    yield self._answer(data)
+
+    def _answer(self, data: bytes) -> ForeignAnswer:
+        """Raises ``UpstreamFailed`` where it is an error, or unreadable."""
+        answer = decode(data)
+        failure = answer.failure()
+        if failure is not None:
+            raise error_from_event(self.name, failure)
+        return answer
 
     async def complete(self, turn: Turn) -> ChatResponse:
         async with AsyncExitStack() as stack:
             response = await self._open(stack, turn, stream=False)
-            answer = decode(await self._http.read(response))
-        if answer.error is not None:
-            raise error_from_event(self.name, answer.error)
+            answer = self._answer(await self._http.read(response))
         return to_response(answer, turn)
 
     async def count_tokens(self, turn: Turn) -> int | None:
@@ -158,7 +165,7 @@ class OpenAIBackend:
             if error.status in _NO_COUNT:
                 return None
             raise
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
             return None
 
     async def embed(self, turn: Turn) -> dict[str, msgspec.Raw]:
@@ -167,7 +174,7 @@ class OpenAIBackend:
             raw = await self._http.read(response)
         try:
             return _FIELDS.decode(raw)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
             raise UpstreamFailed(f"Backend '{self.name}': unreadable embeddings: {error}") from None
 
     async def models(self) -> list[ModelCard]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentspec.wire.chat import ChatRequest, ContentPart, Message, ToolCall
 from agentspec.wire.errors import InvalidRequest
+from agentspec.wire.surrogates import mended
 
 from .format import ToolFormat
 from .shorten import full, show_tools
@@ -96,9 +97,12 @@ def _calls_text(calls: list[ToolCall], fmt: ToolFormat) -> str:
 
 
 def _arguments(text: str | None) -> str:
-    """Arguments in the canonical spelling; text that is not JSON is shown as a JSON string."""
+    """Arguments in the canonical spelling; text that is not JSON is shown as a JSON string.
+
+    Half a surrogate pair, which a tokenizer can't read, is shown as U+FFFD: the conversation goes
+    on."""
     try:
-        value = json.loads(text) if text and text.strip() else {}
+        value = json.loads(mended(text)) if text and text.strip() else {}
     except (ValueError, RecursionError):
         value = text
     return json.dumps(value, ensure_ascii=False)

@@ -24,6 +24,8 @@ from .chat import (
     ToolCallDelta,
 )
 from .errors import UpstreamFailed
+from .nesting import nested_too_deeply
+from .surrogates import mended
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -78,7 +80,7 @@ class _Growing:
     def whole(self) -> str | None:
         """The arguments, if they are a whole object. What has closed without being one stays
         ``broken``."""
-        text = "".join(self.arguments)
+        text = mended("".join(self.arguments))
         self.broken = not _is_object(text)
         return text if self.name and not self.broken else None
 
@@ -250,6 +252,9 @@ def _says_nothing(choice: ChunkChoice) -> bool:
 
 
 def _is_object(text: str) -> bool:
+    """What is nested beyond the bound of a request could not be sent back to us either."""
+    if nested_too_deeply(text.encode("utf-8", "surrogatepass")):
+        return False
     try:
         _OBJECT.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -168,6 +168,10 @@ class InternalError(AgentspecError):
     code = "internal_error"
 
 
+CALL_CODES = ("invalid_tool_call", "malformed_tool_call", "invalid_answer")
+"""The codes of answers that don't keep to what was asked, which every protocol tells: an agent may
+go on from them."""
+
 _STATUS: dict[type[AgentspecError], int] = {
     AgentspecError: 500,
     InvalidRequest: 400,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .context import overflow
-from .errors import AgentspecError, InvalidRequest, UpstreamFailed, http_status
+from .errors import CALL_CODES, AgentspecError, InvalidRequest, UpstreamFailed, http_status
 
 _TYPES = {
     400: "invalid_request_error",
@@ -42,15 +42,18 @@ def anthropic_status(error: AgentspecError) -> int:
 def anthropic_body(error: AgentspecError, request_id: str = "") -> dict[str, Any]:
     """``{"type": "error", "error": {...}}``; the same object is an error event in a stream.
 
-    An error that is Anthropic's own already is passed on unchanged.
+    An error that is Anthropic's own already keeps its words, and gets our id: it is the one in the
+    header, by which the request is found here.
     """
     if isinstance(error, UpstreamFailed) and error.own is not None:
-        return error.own
+        return error.own | ({"request_id": request_id} if request_id else {})
     status = http_status(error)
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     told: dict[str, Any] = {"type": kind, "message": _words(error)}
     if isinstance(error, ThreadUnsupported):
         told["details"] = {"error_code": error.code, "unsupported": ["thread"]}
+    elif error.code in CALL_CODES:
+        told["details"] = {"error_code": error.code}
     return {"type": "error", "error": told, "request_id": request_id or None}
 
 

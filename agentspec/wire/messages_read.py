@@ -20,7 +20,10 @@ from .chat import (
     Usage,
 )
 from .errors import UpstreamFailed
+from .nesting import nested_too_deeply
 
+_CUT = ("length", "content_filter")
+_INPUT = msgspec.json.Decoder(dict[str, Any])
 _REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -47,12 +50,14 @@ class MessagesReader:
     """Reads one stream.
 
     usage: the counts so far; finish_reason, stopped_by: once they have come; ended: the stream has
-    said that it is whole.
+    said that it is whole, and told how it ended.
     """
 
     def __init__(self) -> None:
         self._counts: dict[str, Any] = {}
         self._calls = -1
+        self._input: list[str] | None = None
+        self._torn = False
         self.finish_reason: str | None = None
         self.stopped_by: str | None = None
         self.ended = False
@@ -62,7 +67,10 @@ class MessagesReader:
         return usage_from(self._counts) if self._counts else None
 
     def read(self, event: Event) -> Delta | None:
-        """What the event adds to the answer; None where it adds nothing."""
+        """What the event adds to the answer; None where it adds nothing.
+
+        Raises ``UpstreamFailed`` where the answer says that it is whole and a call in it is torn.
+        """
         if event.type == "message_start":
             self._count((event.message or {}).get("usage"))
             return Delta(role="assistant", content="")
@@ -70,12 +78,25 @@ class MessagesReader:
             return self._block(event.content_block or {})
         if event.type == "content_block_delta":
             return self._piece(event.delta or {})
+        if event.type == "content_block_stop":
+            self._close()
         if event.type == "message_delta":
             self._count(event.usage)
             self.finish_reason, self.stopped_by = ending(event.delta or {})
+            self._close()
+            if self._torn and self.finish_reason and self.finish_reason not in _CUT:
+                raise _torn()
         if event.type == "message_stop":
+            if self.finish_reason is None:
+                raise UpstreamFailed("The backend ended its answer before it was finished.")
             self.ended = True
         return None
+
+    def _close(self) -> None:
+        """The open call, if there is one, has come to its end. No input at all is an empty one."""
+        given, self._input = self._input, None
+        text = "".join(given or ())
+        self._torn = self._torn or bool(text.strip() and not _is_object(text))
 
     def _count(self, found: Any) -> None:
         """Counts come twice: with the start, and those that are final with the end."""
@@ -83,9 +104,11 @@ class MessagesReader:
             self._counts |= {name: value for name, value in found.items() if value is not None}
 
     def _block(self, block: dict[str, Any]) -> Delta | None:
+        self._close()
         if block.get("type") != "tool_use":
             return None
         self._calls += 1
+        self._input = []
         function = FunctionCall(name=str(block.get("name") or ""), arguments="")
         head = ToolCallDelta(self._calls, str(block.get("id") or ""), "function", function)
         return Delta(tool_calls=[head])
@@ -96,10 +119,27 @@ class MessagesReader:
             return Delta(content=str(delta.get("text", "")))
         if kind == "thinking_delta":
             return Delta(reasoning_content=str(delta.get("thinking", "")))
-        if kind == "input_json_delta" and self._calls >= 0:
-            function = FunctionCall(arguments=str(delta.get("partial_json", "")))
+        if kind == "input_json_delta" and self._input is not None:
+            text = str(delta.get("partial_json", ""))
+            self._input.append(text)
+            function = FunctionCall(arguments=text)
             return Delta(tool_calls=[ToolCallDelta(self._calls, function=function)])
         return None
+
+
+def _torn() -> UpstreamFailed:
+    return UpstreamFailed(
+        "The model called a tool with arguments that are not a JSON object.",
+        code="malformed_tool_call",
+    )
+
+
+def _is_object(text: str) -> bool:
+    raw = text.encode("utf-8", "surrogatepass")
+    try:
+        return not nested_too_deeply(raw) and _INPUT.decode(raw) is not None
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return False
 
 
 def ending(fields: dict[str, Any]) -> tuple[str | None, str | None]:
@@ -110,10 +150,12 @@ def ending(fields: dict[str, Any]) -> tuple[str | None, str | None]:
     return found, stopped_by if isinstance(stopped_by, str) else None
 
 
-def usage_from(counts: dict[str, Any]) -> Usage:
-    """Counts as OpenAI spells them: all input is the prompt's, read from the cache or not."""
+def usage_from(counts: Any) -> Usage:
+    """Counts as OpenAI spells them: all input is the prompt's, read from the cache or not. What is
+    no count counts as none."""
+    found = counts if isinstance(counts, dict) else {}
     fresh, read, written, out = (
-        _whole(counts.get(name))
+        _count_of(found.get(name))
         for name in (
             "input_tokens",
             "cache_read_input_tokens",
@@ -124,15 +166,17 @@ def usage_from(counts: dict[str, Any]) -> Usage:
     prompt = fresh + read + written
     details = PromptTokensDetails(read)
     if written:
-        by_age = counts.get("cache_creation")
+        by_age = found.get("cache_creation")
         hour = by_age.get("ephemeral_1h_input_tokens") if isinstance(by_age, dict) else 0
         details.cache_write_tokens = written
-        details.cache_write_1h_tokens = min(_whole(hour), written)
+        details.cache_write_1h_tokens = min(_count_of(hour), written)
     return Usage(prompt, out, prompt + out, details)
 
 
-def _whole(count: object) -> int:
-    return count if isinstance(count, int) and count > 0 else 0
+def _count_of(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def message_from(body: dict[str, Any]) -> AnswerMessage:
@@ -146,6 +190,8 @@ def message_from(body: dict[str, Any]) -> AnswerMessage:
     if thought:
         message.reasoning_content = thought
     calls = [part for part in parts if part.get("type") == "tool_use"]
+    if not all(isinstance(call.get("input", {}), dict) for call in calls):
+        raise _torn()
     if calls:
         message.tool_calls = [
             ToolCall(

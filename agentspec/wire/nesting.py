@@ -26,14 +26,19 @@ def check_nesting(body: bytes) -> None:
 
     Says nothing of whether the body is JSON otherwise.
     """
+    if nested_too_deeply(body):
+        raise too_deep(_place(body))
+
+
+def nested_too_deeply(body: bytes) -> bool:
+    """Whether JSON text goes deeper than ``MAX_NESTING``."""
     if body.count(b"[") + body.count(b"{") <= MAX_NESTING:
-        return
+        return False
     # Without escapes first: a quote that stays is the end of a string, or its beginning.
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_STEPS, _OTHERS)
     outside = b"".join(plain.split(b'"')[::2])
     depths = accumulate(memoryview(outside).cast("b"))
-    if any(map(MAX_NESTING.__lt__, depths)):
-        raise too_deep(_place(body))
+    return any(map(MAX_NESTING.__lt__, depths))
 
 
 def depth_of(value: Any) -> int:

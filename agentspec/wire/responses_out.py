@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .chat import Usage
-from .errors import AgentspecError, UpstreamFailed
+from .errors import CALL_CODES, AgentspecError, UpstreamFailed
 from .opaque import seal
 from .pieces import Call, Piece, Text
 from .responses_tools import INPUT, ToolSet
@@ -23,6 +23,10 @@ ANSWER_ID = "resp_"
 
 # What the first events don't repeat: it is large, and stands in the last one.
 _BRIEF = {"instructions": None, "tools": []}
+_CODES = (
+    *("context_length_exceeded", "rate_limit_exceeded", "insufficient_quota"),
+    *CALL_CODES,
+)
 _REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -95,7 +99,7 @@ class ResponsesWriter:
         events = b"" if self.started else self.start()
         body = self.body("failed", usage)
         code = error.code or error.type
-        if code not in ("context_length_exceeded", "rate_limit_exceeded", "insufficient_quota"):
+        if code not in _CODES:
             code = "server_error"
         body["error"] = {"code": code, "message": error.message}
         return events + self._event("response.failed", response=body)

@@ -41,6 +41,20 @@ class SurrogateJoiner:
         return b""
 
 
+def mended(text: str) -> str:
+    """JSON text in which every half without its other half is U+FFFD: text that stands in a string
+    of other JSON (a call's arguments) is looked at by nobody before it is decoded itself."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if not _SUSPECT.search(raw):
+        return text
+    return _ESCAPE.sub(_whole_or_replaced, raw).decode("utf-8", "surrogatepass")
+
+
+def _whole_or_replaced(found: re.Match[bytes]) -> bytes:
+    half = found["lone"] or (found["high"] and not found["low"])
+    return _REPLACEMENT if half else found.group()
+
+
 def holds_half(data: bytes) -> bool:
     """Whether a string in JSON text holds a half without its other half: no decoder takes it."""
     if not _SUSPECT.search(data):

@@ -100,7 +100,8 @@ def test_an_answer_that_was_given_up_is_no_answer(reason):
 
 def test_arguments_that_come_as_an_object():
     call = {"function": {"name": "f", "arguments": {"a": [1, None]}}}
-    answer = decode(json.dumps({"choices": [{"message": {"tool_calls": [call]}}]}).encode())
+    choice = {"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}
+    answer = decode(json.dumps({"choices": [choice]}).encode())
     calls = to_response(answer, TURN).choices[0].message.tool_calls
     assert calls is not UNSET
     assert json.loads(calls[0].function.arguments or "") == {"a": [1, None]}

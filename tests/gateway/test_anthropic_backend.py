@@ -167,7 +167,9 @@ async def test_a_stream_that_just_stops_is_broken(start, cut):
 async def test_errors_are_the_servers_own(pair):
     _, near = pair
     refused = await post(near, "my-anthropics_own")
-    assert (refused.status_code, refused.json()) == REFUSALS["anthropics_own"]
+    status, told = REFUSALS["anthropics_own"]
+    assert refused.status_code == status
+    assert refused.json() == told | {"request_id": refused.headers["request-id"]}
     key = await post(near, "my-wrong_key")
     assert key.status_code >= 500 and "sk-secret" not in key.text
 

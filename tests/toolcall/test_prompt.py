@@ -235,3 +235,10 @@ def test_short_tools_leave_the_demand_on_the_answer_alone():
     spec = output_spec(asked, replace(FORMAT, tools_budget_chars=10))
     assert spec is not None
     assert replace(spec, format=FORMAT) == output_spec(asked, FORMAT)
+
+
+def test_half_a_surrogate_in_an_old_call_does_not_end_the_conversation():
+    call = {"id": "a", "function": {"name": "f", "arguments": '{"a":"\\ud83d"}'}}
+    turns = build_turns(request([{"role": "assistant", "tool_calls": [call]}]), FORMAT)
+    assert "\ufffd" in turns[0]["content"]
+    assert turns[0]["content"].encode()

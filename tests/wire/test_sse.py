@@ -49,3 +49,11 @@ def test_an_endless_event_is_refused(newline):
     with pytest.raises(UpstreamFailed):
         for _ in range(9):
             list(parser.feed(line))
+
+
+def test_carriage_returns_alone_end_lines_and_a_byte_order_mark_is_none_of_them():
+    raw = sse.BOM + b"data: 1\r\rdata: 2\r\n\r\ndata: 3\n\ndata: [DONE]\r\r"
+    for cuts in (range(len(raw) + 1), [0, len(raw)]):
+        parser = sse.EventParser()
+        pieces = [raw[a:b] for a, b in zip(cuts, list(cuts)[1:], strict=False)]
+        assert [d for p in pieces for d in parser.feed(p)] == [b"1", b"2", b"3", b"[DONE]"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentspec.wire.sse import EventParser
-from agentspec.wire.surrogates import SurrogateJoiner
+from agentspec.wire.surrogates import SurrogateJoiner, mended
 
 
 def units(text: str) -> list[str]:
@@ -52,3 +52,10 @@ def test_events_without_text_may_stand_between():
     events = [rb'{"d":"a\ud83d"}', b'{"usage":{}}', rb'{"d":"\ude00b"}', rb'{"d":"\ude00"}']
     found = [json.loads(joiner.mend(event)).get("d") for event in events]
     assert found == ["a", None, "😀b", "\ufffd"]
+
+
+def test_halves_in_text_within_json_become_replacements_and_pairs_stay():
+    written = r'{"a": "\ud83d", "b": "\ude00x", "c": "\ud83d\ude00", "d": "\\ud83d", "e": "é"}'
+    found = json.loads(mended(written))
+    assert found == {"a": "\ufffd", "b": "\ufffdx", "c": "😀", "d": "\\ud83d", "e": "é"}
+    assert mended("plain \\u00e9") == "plain \\u00e9"

@@ -105,8 +105,9 @@ class MessagesAnswer:
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         if isinstance(chunk, PassedChunk):
-            self._last = chunk.passed if chunk.last else b""
-            return b"" if chunk.last else chunk.passed
+            # What ends the answer is sent once its row is closed.
+            self._last = chunk.passed if chunk.last else self._last
+            return b"" if self._last else chunk.passed
         usage = None if chunk.usage is UNSET else chunk.usage
         return self._writer.take(self._pieces.read(chunk), usage)
 

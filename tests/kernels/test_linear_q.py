@@ -13,6 +13,7 @@ from agentspec_kernels.linear_q import (
     linear_q_reference,
     pack,
     quantize,
+    unpack,
 )
 from gguf import GGMLQuantizationType, dequantize
 
@@ -110,3 +111,12 @@ def test_concatenation_and_row_order_keep_the_values():
     )
     order = rng.permutation(16)
     np.testing.assert_array_equal(a.rows(order).dense(), a.dense()[order])
+
+
+@pytest.mark.parametrize("four_bit", [True, False])
+@pytest.mark.parametrize("outputs", [16, 40])
+def test_unpacking_gives_back_what_was_packed(four_bit, outputs):
+    weight = random_weight(np.random.default_rng(4), outputs, 96, four_bit)
+    again = unpack(pack(weight), outputs, 96, four_bit=four_bit)
+    assert (again.codes == weight.codes).all() and again.codes.dtype == weight.codes.dtype
+    assert (again.dense() == weight.dense()).all()

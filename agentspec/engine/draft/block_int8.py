@@ -36,20 +36,20 @@ class Int8Backbone:
         file: DraftFile,
         target: Int8Llama,
         pool: Pool,
+        ids: npt.NDArray,
         *,
         num_pages: int,
         positions: int,
-        head_rows: int,
     ):
-        """positions: the longest sequence. head_rows: U, where lm_head is the target's.
+        """ids: [U], the token of each row of logits. positions: the longest sequence.
 
         Raises ``WeightsError`` or ``UnsupportedDraft``.
         """
-        _check(config, head_rows)
+        _check(config, len(ids))
         self.num_pages = num_pages
         self.config = config
         self._pool = pool
-        self._weights = weights = _Weights(config, file, target, head_rows)
+        self._weights = _Weights(config, file, target, ids)
         self._cos, self._sin = angles(config.shape, positions + MOST_ROWS)
         shape = config.shape
         self._block = Program(
@@ -61,7 +61,6 @@ class Int8Backbone:
         )
         self._context = self._block.beside()
         self._context_rows = self._block_rows = 0
-        self.head_rows = weights.head.outputs
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
         """See ``Backbone``."""
@@ -197,7 +196,7 @@ class _Layer:
 class _Weights:
     """All weights. embedding [V, E] and head E -> U are the target's where the draft has none."""
 
-    def __init__(self, config: BlockConfig, file: DraftFile, target: Int8Llama, head_rows: int):
+    def __init__(self, config: BlockConfig, file: DraftFile, target: Int8Llama, ids: npt.NDArray):
         shape = config.shape
         hidden, vocab = shape.hidden, shape.vocab
         self.fc = PackedLinear(file.matrix("fc.weight", hidden, len(config.taps) * hidden))
@@ -212,11 +211,16 @@ class _Weights:
         self.embedding = (
             file.dense("embed_tokens.weight", vocab, hidden) if own else target.embedding
         )
+        head = target.head
         if "lm_head.weight" in file:
             rows = config.draft_vocab or vocab
-            self.head = PackedLinear(file.matrix("lm_head.weight", rows, hidden))
+            head = PackedLinear(file.matrix("lm_head.weight", rows, hidden))
+        if head.outputs == len(ids):
+            self.head = head
+        elif (ids == np.arange(len(ids))).all():
+            self.head = head.first(len(ids))
         else:
-            self.head = target.head.first(head_rows)
+            self.head = head.rows(ids)
 
 
 def _check(config: BlockConfig, head_rows: int) -> None:
@@ -230,5 +234,5 @@ def _check(config: BlockConfig, head_rows: int) -> None:
     for name, size in sizes.items():
         if size % GROUP:
             raise UnsupportedDraft(f"{name} {size} is not a multiple of {GROUP} (int8 kernels)")
-    if (config.draft_vocab or head_rows) % ROWS:
+    if head_rows % ROWS:
         raise UnsupportedDraft(f"a draft vocabulary that is not a multiple of {ROWS}")

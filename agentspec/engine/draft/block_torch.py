@@ -32,25 +32,25 @@ class TorchBackbone:
         file: DraftFile,
         embedding: Tensor,
         head: Tensor,
+        ids: npt.NDArray,
         *,
         num_pages: int,
         positions: int,
-        head_rows: int,
     ):
-        """embedding, head: the target's [V, E]; the draft's own go before. positions: the longest
-        sequence. head_rows: U, where lm_head is the target's. Raises ``WeightsError``."""
+        """embedding, head: the target's [V, E]; the draft's own go before. ids: [U], the token of
+        each row of logits. positions: the longest sequence. Raises ``WeightsError``."""
         self.num_pages = num_pages
         self.config = config
         shape = config.shape
         self._weights = _read(config, file)
         vocab, hidden = shape.vocab, shape.hidden
-        self._embedding, self._head = embedding, head[:head_rows]
+        self._embedding = embedding
         if "embed_tokens.weight" in file:
             self._embedding = torch.from_numpy(file.dense("embed_tokens.weight", vocab, hidden))
         if "lm_head.weight" in file:
             rows = config.draft_vocab or vocab
-            self._head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden))
-        self.head_rows = self._head.shape[0]
+            head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden))
+        self._head = head if head.shape[0] == len(ids) else head[torch.from_numpy(ids).long()]
         self._cos, self._sin = (
             table.float()
             for table in rope_table(

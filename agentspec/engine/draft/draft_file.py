@@ -63,11 +63,19 @@ class DraftFile:
     def names(self) -> frozenset[str]:
         return frozenset(self._where)
 
-    def raw(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def shape(self, name: str) -> tuple[int, ...]:
         """As stored."""
+        file, stored = self._found(name)
+        return tuple(file.get_slice(stored).get_shape())
+
+    def _found(self, name: str) -> tuple[Any, str]:
         if name not in self._where:
             raise WeightsError(f"the draft lacks the tensor {name}")
-        file, stored = self._where[name]
+        return self._where[name]
+
+    def raw(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """As stored."""
+        file, stored = self._found(name)
         tensor = file.get_tensor(stored)
         if tuple(tensor.shape) != shape:
             raise WeightsError(

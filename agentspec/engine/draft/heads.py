@@ -21,8 +21,27 @@ if TYPE_CHECKING:
 _PARTS = {"gated": "gate_proj", "rnn": "joint_proj"}
 
 
-def draft_head(config: BlockConfig, file: DraftFile, rows: int, candidates: int) -> DraftHead:
-    """rows: U of the backbone's logits. The rank is padded to 16 with zeros.
+def draft_ids(config: BlockConfig, file: DraftFile, head_rows: int | None) -> npt.NDArray:
+    """[U] int32: the token of each row of draft logits.
+
+    A draft's own shortlist is its tensor d2t, [U] offsets (token = row + d2t[row]); else it is the
+    first ``head_rows`` tokens (None: all). Raises ``WeightsError``.
+    """
+    vocab = config.shape.vocab
+    if config.draft_vocab is None or config.draft_vocab == vocab:
+        return np.arange(min(head_rows or vocab, vocab), dtype=np.int32)
+    if "d2t" not in file:
+        raise WeightsError("the draft has a vocabulary of its own, but lacks the tensor d2t")
+    ids = np.arange(config.draft_vocab) + file.raw("d2t", (config.draft_vocab,)).numpy()
+    if ids.min() < 0 or ids.max() >= vocab or len(np.unique(ids)) != len(ids):
+        raise WeightsError("tensor d2t of the draft does not name different target tokens")
+    return ids.astype(np.int32)
+
+
+def draft_head(
+    config: BlockConfig, file: DraftFile, ids: npt.NDArray, candidates: int
+) -> DraftHead:
+    """ids: [U], see ``draft_ids``. The rank is padded to 16 with zeros.
 
     Raises ``WeightsError`` naming a tensor.
     """
@@ -30,23 +49,17 @@ def draft_head(config: BlockConfig, file: DraftFile, rows: int, candidates: int)
     fields: dict[str, Any] = {}
     padded = -(-rank // LANES) * LANES
     if rank:
-        w2_rows = config.draft_vocab or shape.vocab
         w1, fields["w1_scale"] = file.table("markov_head.markov_w1.weight", shape.vocab, rank)
-        w2, w2_scale = file.table("markov_head.markov_w2.weight", w2_rows, rank)
-        fields["w1"], fields["w2"] = _wide(w1, padded), _wide(w2[:rows], padded)
-        fields["w2_scale"] = np.ascontiguousarray(w2_scale[:rows])
+        w2, w2_scale = _w2(config, file, ids)
+        fields["w1"], fields["w2"] = _wide(w1, padded), _wide(w2, padded)
+        fields["w2_scale"] = np.ascontiguousarray(w2_scale)
         if config.markov_head != "vanilla":
             fields["gate"], fields["gate_bias"] = _gate(config, file, padded)
     if config.confidence:
         fields["confidence"] = _confidence(config, file, padded)
-    if "d2t" in file:
-        offsets = file.raw("d2t", (rows,)).numpy()
-        ids = (np.arange(rows) + offsets).astype(np.int32)
-        if ids.min() < 0 or ids.max() >= shape.vocab or len(set(ids.tolist())) != rows:
-            raise WeightsError("tensor d2t of the draft does not name different target tokens")
+    if (ids != np.arange(len(ids))).any():
         fields["target_id"] = ids
-    elif config.draft_vocab is not None and config.draft_vocab != shape.vocab:
-        raise WeightsError("the draft has a vocabulary of its own, but lacks the tensor d2t")
+    rows = len(ids)
     return DraftHead(
         vocab=shape.vocab,
         rows=rows,
@@ -56,6 +69,15 @@ def draft_head(config: BlockConfig, file: DraftFile, rows: int, candidates: int)
         candidates=min(candidates, rows),
         **fields,
     )
+
+
+def _w2(config: BlockConfig, file: DraftFile, ids: npt.NDArray) -> tuple[npt.NDArray, npt.NDArray]:
+    """[U, r] int8 and [U]: stored for the draft's rows, or for every token."""
+    name, rank = "markov_head.markov_w2.weight", config.markov_rank
+    if config.draft_vocab is not None and file.shape(name)[0] == config.draft_vocab:
+        return file.table(name, config.draft_vocab, rank)
+    table, scale = file.table(name, config.shape.vocab, rank)
+    return table[ids], scale[ids]
 
 
 def _wide(table: npt.NDArray, columns: int) -> npt.NDArray:

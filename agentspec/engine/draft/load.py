@@ -18,11 +18,13 @@ from .block import BlockDrafter, BlockOptions
 from .block_config import BlockConfig, block_config
 from .draft_file import DraftFile, read_config
 from .errors import UnsupportedDraft
-from .heads import draft_head
+from .heads import draft_head, draft_ids
 from .target import TargetFacts, check_fit
 
 if TYPE_CHECKING:
     from ctypes import CDLL
+
+    import numpy.typing as npt
 
     from agentspec.engine.runners import AnyRunner
 
@@ -45,30 +47,25 @@ def load_block(
         raise UnsupportedDraft(f"drafts need engine.page_tokens = {PAGE}")
     options = options or BlockOptions()
     file = DraftFile(path)
-    backbone, rows, library = _backbone(config, file, runner, options)
-    head = draft_head(config, file, rows, options.candidates)
+    ids = draft_ids(config, file, options.head_rows)
+    backbone, library = _backbone(config, file, runner, ids)
+    head = draft_head(config, file, ids, options.candidates)
     return BlockDrafter(name or config.method, config, backbone, Chain(head, library), options)
 
 
 def _backbone(
-    config: BlockConfig, file: DraftFile, runner: AnyRunner, options: BlockOptions
-) -> tuple[Backbone, int, CDLL | None]:
-    """The backbone, its rows of logits, and the library of the exact runner."""
-    rows = min(options.head_rows or config.shape.vocab, config.shape.vocab)
-    sizes = {
-        "num_pages": runner.num_pages,
-        "positions": runner.context_tokens,
-        "head_rows": rows,
-    }
+    config: BlockConfig, file: DraftFile, runner: AnyRunner, ids: npt.NDArray
+) -> tuple[Backbone, CDLL | None]:
+    """The backbone, and the library of the exact runner. ids: [U] tokens of the rows of logits."""
+    sizes = {"num_pages": runner.num_pages, "positions": runner.context_tokens}
     if isinstance(runner, ExactRunner):
         from .block_int8 import Int8Backbone
 
-        fast = Int8Backbone(config, file, runner.model, runner.pool, **sizes)
-        return fast, fast.head_rows, runner.pool.library
+        fast = Int8Backbone(config, file, runner.model, runner.pool, ids, **sizes)
+        return fast, runner.pool.library
     from .block_torch import TorchBackbone
 
     model = runner.model
     if not isinstance(model, Llama):
         raise UnsupportedDraft("drafts are served beside Llama targets only")
-    plain = TorchBackbone(config, file, model.embedding, model.lm_head, **sizes)
-    return plain, plain.head_rows, None
+    return TorchBackbone(config, file, model.embedding, model.lm_head, ids, **sizes), None

@@ -21,6 +21,7 @@ from agentspec_kernels.linear_q import (
     concatenate,
     pack,
     quantize,
+    unpack,
 )
 
 from .config import ModelConfig, checked_taps
@@ -146,6 +147,11 @@ class PackedLinear:
         blocks = -(-self.outputs // ROWS)
         twin.packed = self.packed[: self.packed.nbytes // blocks * (outputs // ROWS)]
         return twin
+
+    def rows(self, ids: npt.NDArray) -> PackedLinear:
+        """A copy of the rows of these numbers, in this order."""
+        whole = unpack(self.packed, self.outputs, self.inputs, four_bit=self._four_bit)
+        return PackedLinear(whole.rows(ids))
 
     def append_to(self, program: Program, out: npt.NDArray, *, add=False, gathered=False) -> None:
         program.linear(

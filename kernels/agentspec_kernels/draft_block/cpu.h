@@ -7,6 +7,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "../_cpu/simd.h"
 
@@ -66,35 +67,55 @@ static inline float dot(const T* a, const float* b, int n) {
 
 static inline float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
 
-// The best allowed rows of `logits`, best first; of equals the smaller token. Returns how many.
+constexpr int kStride = 64;
+constexpr int kMostStrides = 4096;
+
+static inline float largest_of_stride(const float* x) {
+  Vec top = load(x);
+  for (int i = kLanes; i < kStride; i += kLanes) top = max(top, load(x + i));
+  return largest(top);
+}
+
+// A number that at least K of the logits reach: the K-th largest of the strides' maxima, which are
+// left in `tops`; -inf where there are too few strides to tell.
+static float lower_bound(const DraftHead& head, const float* logits, float* tops) {
+  float sorted[kMostStrides];
+  int strides = head.rows / kStride;
+  if (strides < 2 * head.candidates || strides > kMostStrides) return -INFINITY;
+  for (int i = 0; i < strides; i++) sorted[i] = tops[i] = largest_of_stride(logits + i * kStride);
+  std::nth_element(sorted, sorted + head.candidates - 1, sorted + strides, std::greater<float>());
+  return sorted[head.candidates - 1];
+}
+
+// The best allowed rows of `logits`, in any order; of equals the smaller token. Returns how many.
 static int best_rows(const DraftHead& head, const float* logits, const uint32_t* mask,
                      Candidate* out) {
-  constexpr int kStride = 64;
   Candidate buffer[4 * kMostCandidates];
+  float tops[kMostStrides];
   int count = 0, room = 4 * head.candidates;
-  float least = -INFINITY;
+  auto keep_best = [&] {
+    std::nth_element(buffer, buffer + head.candidates - 1, buffer + count, better);
+    count = head.candidates;
+    // A row that is as good as the last one may still be of a smaller token.
+    return std::nextafterf(buffer[count - 1].value, -INFINITY);
+  };
+  float known = mask ? -INFINITY : lower_bound(head, logits, tops);
+  float least = known == -INFINITY ? known : std::nextafterf(known, -INFINITY);
   for (int begin = 0; begin < head.rows; begin += kStride) {
     int end = begin + kStride < head.rows ? begin + kStride : head.rows;
     if (end - begin == kStride) {
-      Vec top = load(logits + begin);
-      for (int i = kLanes; i < kStride; i += kLanes) top = max(top, load(logits + begin + i));
-      if (!(largest(top) > least)) continue;
+      float top = known == -INFINITY ? largest_of_stride(logits + begin) : tops[begin / kStride];
+      if (!(top > least)) continue;
     }
     for (int i = begin; i < end; i++) {
       if (!(logits[i] > least)) continue;
       int token = head.target_id ? head.target_id[i] : i;
       if (mask && !(mask[token / 32] >> (token % 32) & 1)) continue;
       buffer[count++] = {logits[i], i, token};
-      if (count < room) continue;
-      std::nth_element(buffer, buffer + head.candidates - 1, buffer + count, better);
-      count = head.candidates;
-      // Tokens may come in any order: an equal one could still be smaller.
-      least = head.target_id ? std::nextafterf(buffer[count - 1].value, -INFINITY)
-                             : buffer[count - 1].value;
+      if (count == room) least = keep_best();
     }
   }
-  std::sort(buffer, buffer + count, better);
-  if (count > head.candidates) count = head.candidates;
+  if (count > head.candidates) keep_best();
   std::copy(buffer, buffer + count, out);
   return count;
 }
@@ -211,12 +232,16 @@ static int draft_chain(const DraftHead& head, const DraftChain& chain) {
     int count = best_rows(head, chain.logits + (int64_t)k * head.rows, chain.mask, at);
     if (count == 0) return k;
     if (head.markov) {
+      for (int i = 0; i < count; i++) prefetch(head.w2 + (int64_t)at[i].row * head.rank);
       markov_vector(head, hidden, chain.state, embedding, vector);
       for (int i = 0; i < count; i++)
         at[i].value += head.w2_scale[at[i].row] *
                        dot(head.w2 + (int64_t)at[i].row * head.rank, vector, head.rank);
-      std::sort(at, at + count, better);
     }
+    if (chain.mode == kGreedy)
+      std::iter_swap(at, std::min_element(at, at + count, better));
+    else
+      std::sort(at, at + count, better);
     previous = chain.tokens[k] = choose(head, chain, k, at, count);
   }
   return chain.rows;

@@ -1,6 +1,16 @@
 """Linear layer over group-quantised weights with int8 activations; see ``reference.py``."""
 
-from .pack import GROUP, ROWS, QuantizedWeight, concatenate, from_q4_1, from_q8_0, pack, quantize
+from .pack import (
+    GROUP,
+    ROWS,
+    QuantizedWeight,
+    concatenate,
+    from_q4_1,
+    from_q8_0,
+    pack,
+    quantize,
+    unpack,
+)
 from .reference import linear_q_reference, quantize_activations
 
 __all__ = [
@@ -14,4 +24,5 @@ __all__ = [
     "pack",
     "quantize",
     "quantize_activations",
+    "unpack",
 ]

@@ -103,6 +103,29 @@ def pack(weight: QuantizedWeight) -> npt.NDArray:
     return np.ascontiguousarray(np.concatenate(parts, axis=-1)).reshape(-1)
 
 
+def unpack(packed: npt.NDArray, n: int, k: int, *, four_bit: bool) -> QuantizedWeight:
+    """The matrix that ``pack`` packed, [N, K]."""
+    groups, blocks = k // GROUP, -(-n // ROWS)
+    if four_bit:
+        records = packed.reshape(blocks, groups, 320)
+        body, scales = records[..., :256], records[..., 256:].reshape(blocks, groups, 2, 32)
+        halves = body.reshape(blocks, groups, 4, ROWS, 4)
+        codes = np.stack([halves & 15, halves >> 4], axis=3).transpose(0, 4, 1, 2, 3, 5)
+        d, m = _rows(scales[:, :, 0], n), _rows(scales[:, :, 1], n)
+        return QuantizedWeight(np.ascontiguousarray(codes.reshape(-1, k)[:n]), d, m)
+    table = packed.reshape(blocks, groups * 544)
+    body = table[:, : groups * 512].reshape(blocks, groups, 8, ROWS, 4)
+    codes = body.transpose(0, 3, 1, 2, 4).reshape(-1, k)[:n].astype(np.int16) - 128
+    scales = table[:, groups * 512 :].reshape(blocks, groups, 32)
+    return QuantizedWeight(codes.astype(np.int8), _rows(scales, n), None)
+
+
+def _rows(lanes: npt.NDArray, n: int) -> npt.NDArray:
+    """[B, G, 32] bytes -> [N, G] float16: what ``_lanes`` was given."""
+    scale = np.ascontiguousarray(lanes).view(np.float16).transpose(0, 2, 1)
+    return np.ascontiguousarray(scale.reshape(-1, scale.shape[2])[:n])
+
+
 def _lanes(scale: npt.NDArray, blocks: int) -> npt.NDArray:
     """[N, G] float16 -> [B, G, 32] bytes: the sixteen rows' scales of each group side by side."""
     n, groups = scale.shape

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from agentspec.engine.batch import Span
 from agentspec.engine.cache import PagePool, PageTable
 from agentspec.engine.model.errors import ModelError
-from agentspec.engine.sampling import Entropy
 
 from .base import DraftView, Proposal
 from .drawing import Drawing
@@ -57,7 +56,6 @@ class _Text:
     of ``ahead``, drafted tokens that may yet be committed."""
 
     table: PageTable
-    entropy: Entropy
     computed: int = 0
     ahead: list[int] = field(default_factory=list)
 
@@ -92,7 +90,7 @@ class DraftModelDrafter:
         self._texts: dict[int, _Text] = {}
 
     def open(self, view: DraftView) -> None:
-        text = _Text(PageTable(view.cache_scope), Entropy.of(view.sampling.seed))
+        text = _Text(PageTable(view.cache_scope))
         text.computed = self._pool.match(text.table, view.tokens, len(view.tokens) - 1)
         self._texts[view.sequence_id] = text
 
@@ -106,7 +104,7 @@ class DraftModelDrafter:
                     view,
                     min(limit, self._max_tokens),
                     self._vocab,
-                    text.entropy,
+                    view.entropy,
                     self._min_survival,
                 )
                 drafts.append(_Draft(stack.enter_context(drawing), text))

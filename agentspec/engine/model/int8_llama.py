@@ -74,6 +74,11 @@ class Int8Llama:
         """lm_head, E -> V."""
         return self._weights.head
 
+    @property
+    def final_norm(self) -> npt.NDArray:
+        """[E] float32: the weight of the norm before lm_head, not to be changed."""
+        return self._weights.norm
+
     def set_taps(self, taps: Sequence[int]) -> None:
         """The layers (from 0) whose outputs are features. Raises ``ValueError``."""
         self._taps = checked_taps(taps, self.config)

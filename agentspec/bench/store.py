@@ -216,6 +216,8 @@ def _asked(
         "totals of a key": lambda: totals(connection, key),
         "ttft of a key": lambda: latency(connection, key, "ttft", rows=False),
         "newest": lambda: recent(connection, window, 100),
+        "newest lost": lambda: recent(connection, window, 100, filters=Filters(status="lost")),
+        "of no such key": lambda: recent(connection, window, 100, where={"key_id": "nobody's"}),
         "a session": lambda: recent(connection, window, 100, filters=by_session),
     }
 

@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, select
 from .histogram import middle_ms, percentiles
 from .schema import request
 from .slices import Slice, counts
+from .window import equal
 
 PERCENTILES = (50, 90, 95, 99)
 EDGES_MS = tuple(m * 10**e for e in range(6) for m in (1, 2, 5))
@@ -48,9 +49,8 @@ def latency(connection: Connection, slice: Slice, metric: str, *, rows: bool) ->
 
 def _of_rows(connection: Connection, slice: Slice, column: str) -> Latency:
     value = request.c[column]
-    matching = [func.coalesce(request.c[k], "") == v for k, v in slice.where.items()]
     rows = select(value.label("value")).where(
-        slice.window.rows(), request.c.status == "ok", value.is_not(None), *matching
+        slice.window.rows(), request.c.status == "ok", value.is_not(None), *equal(slice.where)
     )
     bins = _bins(connection, rows)
     count = sum(bins)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agentspec.settings import PoolSettings
 
-from . import requests, slices
+from . import requests
 from .acceptance import Acceptance, acceptance
 from .breakdown import Place, breakdown
 from .database import connect_reader
@@ -25,7 +25,7 @@ from .record import RequestRecord
 from .requests import Filters
 from .series import Bucket, series
 from .slices import Slice
-from .totals import Totals, totals
+from .totals import Totals, few, totals
 from .window import Window
 
 
@@ -75,10 +75,9 @@ class Reader:
         with self._snapshot() as connection:
             kept = {name: _as_kept(value) for name, value in (where or {}).items()}
             slice = Slice(window, kept, floors(connection))
-            sums = totals(connection, slice)
-            rows = sums.requests <= slices.ROWS_READ
+            rows = few(connection, slice)
             return Overview(
-                totals=sums,
+                totals=totals(connection, slice),
                 series=series(connection, slice, bucket_ms),
                 acceptance=acceptance(connection, slice),
                 ttft=latency(connection, slice, "ttft", rows=rows),

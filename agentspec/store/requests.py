@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, func, or_, select
+from sqlalchemy import Connection, RowMapping, and_, false, or_, select
 
+from .newest import spans
 from .record import RequestRecord
 from .schema import request
-from .window import Window
+from .window import Window, equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,17 @@ def recent(
     ``before``: the ``(ts_ms, id)`` of the last one of the page before.
     """
     c = request.c
-    query = select(request).where(window.rows())
-    for name, value in (where or {}).items():
-        query = query.where(func.coalesce(c[name], "") == value)
+    wanted = dict(where or {})
     for name in ("session_id", "model", "backend", "status"):
         if value := getattr(filters, name):
-            query = query.where(c[name] == value)
+            wanted[name] = value
+    query = select(request).where(*equal(wanted))
     if before is not None:
         ts_ms, name = before
+        window = Window(window.since_ms, min(window.until_ms, ts_ms + 1))
         query = query.where(or_(c.ts_ms < ts_ms, and_(c.ts_ms == ts_ms, c.id < name)))
+    parts = spans(connection, window, wanted, limit)
+    query = query.where(or_(false(), *(part.rows() for part in parts)))
     query = query.order_by(c.ts_ms.desc(), c.id.desc()).limit(limit)
     return [_record(row) for row in connection.execute(query).mappings()]
 

@@ -137,7 +137,9 @@ def _rows(connection: Connection, window: Window) -> _Source:
         for column in c
         if isinstance(column.type, BigInteger) or column.name.startswith("tool_calls")
     }
-    dimensions = {column.name: func.coalesce(column, "") for column in c}
+    dimensions: dict[str, ColumnElement[str]] = {
+        column.name: func.coalesce(column, "") if column.nullable else column for column in c
+    }
     return _Source(request, window.rows(), c.ts_ms, dimensions, plain | own)
 
 

@@ -10,6 +10,7 @@ from . import slices
 from .rollup_schema import SUMS, rollup_session
 from .schema import request
 from .slices import Slice, sums
+from .window import equal
 
 _OF_SESSIONS = ("key_id", "client", "model")
 
@@ -76,19 +77,30 @@ def totals(connection: Connection, slice: Slice) -> Totals:
         errors=requests.get("error", 0),
         cancelled=requests.get("cancelled", 0),
         lost=requests.get("lost", 0),
-        sessions=_sessions(connection, slice, values["requests"]),
+        sessions=_sessions(connection, slice),
         **values,
     )
 
 
-def _sessions(connection: Connection, slice: Slice, requests: int) -> int:
+def few(connection: Connection, slice: Slice) -> bool:
+    """Whether the slice's rows may be read one by one: those of its window are few, too, or an
+    index finds its own."""
+    counted = Slice(slice.window, {}, slice.floors)
+    if "key_id" in slice.where:
+        counted = slice
+    (found,) = sums(connection, counted, ("requests",)).values()
+    return found["requests"] <= slices.ROWS_READ
+
+
+def _sessions(connection: Connection, slice: Slice) -> int:
     """Named sessions (of a key) with a request in the slice: counted where rows are few; of many,
     those of the window that were under way in it (exact for a window that reaches up to now)."""
     window = slice.window
-    if requests <= slices.ROWS_READ:
+    if few(connection, slice):
         c = request.c
-        matching = [func.coalesce(c[name], "") == value for name, value in slice.where.items()]
-        query = select(c.session_id, c.key_id).where(window.rows(), c.session_id != "", *matching)
+        query = select(c.session_id, c.key_id).where(
+            window.rows(), c.session_id != "", *equal(slice.where)
+        )
         return connection.scalar(select(func.count()).select_from(query.distinct().subquery())) or 0
     c = rollup_session.c
     known = [c[name] == value for name, value in slice.where.items() if name in _OF_SESSIONS]

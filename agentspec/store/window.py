@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, ColumnElement, and_, cast, func
@@ -19,6 +20,15 @@ class Window:
     def rows(self) -> ColumnElement[bool]:
         """The condition that a row of ``request`` was taken in within the window."""
         return and_(request.c.ts_ms >= self.since_ms, request.c.ts_ms < self.until_ms)
+
+
+def equal(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
+    """The conditions that columns of ``request`` have these values, "" for one that isn't known."""
+    c = request.c
+    return [
+        (func.coalesce(c[name], "") if c[name].nullable else c[name]) == value
+        for name, value in where.items()
+    ]
 
 
 def total(expression: ColumnElement) -> ColumnElement[int]:

@@ -144,7 +144,11 @@ def _close(sequence: Sequence, closing: Seq[int], token_bytes: TokenBytes) -> No
 def _append(
     sequence: Sequence, token: int, token_bytes: TokenBytes, *, literal: bool, forced: bool
 ) -> None:
-    sequence.emission.push(len(sequence.tokens), token_bytes[token], literal=literal)
+    mark = sequence.request.marks.get(token)
+    if mark is not None:
+        sequence.emission.push_mark(len(sequence.tokens), mark)
+    else:
+        sequence.emission.push(len(sequence.tokens), token_bytes[token], literal=literal)
     sequence.tokens.append(token)
     if forced:
         sequence.tally.forced()

@@ -48,7 +48,13 @@ class Emission:
 
     def push(self, position: int, piece: bytes, *, literal: bool) -> None:
         """The token at ``position`` was committed; literal: it is constrained output."""
-        text = self._buffer.feed(piece, literal=literal)
+        self._hold(position, self._buffer.feed(piece, literal=literal))
+
+    def push_mark(self, position: int, mark: str) -> None:
+        """The token at ``position``, for which a character stands, was committed."""
+        self._hold(position, self._buffer.interrupt(mark))
+
+    def _hold(self, position: int, text: str) -> None:
         if self._wants_infos:
             self._pieces.append(_Piece(position, text))
         else:

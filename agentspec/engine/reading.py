@@ -6,12 +6,13 @@ A ``Reading`` follows from the request alone and is shared by its choices.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentspec.toolcall.check import ArgumentsChecker, ValueChecker
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.toolcall.format import ToolFormat
+from agentspec.toolcall.marks import Marks
 from agentspec.toolcall.parser import Event, Parser, TextDelta
 from agentspec.wire.chat import ChatRequest
 
@@ -31,14 +32,29 @@ class PlainText:
         return []
 
 
+class MarkedText:
+    """Text in which characters stand for special tokens, read by a parser that tells them apart."""
+
+    def __init__(self, parser: Parser, marks: Marks):
+        self._parser, self._marks = parser, marks
+
+    def feed(self, text: str) -> list[Event]:
+        pieces = self._marks.pieces(text)
+        return [e for piece, special in pieces for e in self._parser.feed(piece, special=special)]
+
+    def finish(self) -> list[Event]:
+        return self._parser.finish()
+
+
 class CallsOrText:
     """Either calls or a text without any, told apart by how it begins.
 
-    So a marker inside a JSON answer's string is part of that string.
+    So a marker inside a JSON answer's string is part of that string. opening: the marker as it
+    stands in the text.
     """
 
-    def __init__(self, fmt: ToolFormat, parser: Parser):
-        self._format, self._parser = fmt, parser
+    def __init__(self, opening: str, parser: TextReader):
+        self._opening, self._parser = opening, parser
         self._begun = ""
         self._reader: TextReader | None = None
 
@@ -47,9 +63,9 @@ class CallsOrText:
             return self._reader.feed(text)
         self._begun += text
         head = self._begun.lstrip()
-        if self._format.open.startswith(head):
+        if self._opening.startswith(head):
             return []
-        calls = head.startswith(self._format.open)
+        calls = head.startswith(self._opening)
         self._reader = self._parser if calls else PlainText()
         return self._reader.feed(self._begun)
 
@@ -66,7 +82,7 @@ class Reading:
     spec: the demanded form; None is free text. calls_refused: tools were shown to nobody or may not
         be called, so that a call which the model writes all the same is dropped. named: tool_choice
         names the one tool. tools: name -> schema of the parameters. thinks: the text may begin with
-        reasoning; in_reasoning: the prompt has opened it.
+        reasoning; in_reasoning: the prompt has opened it. marks: special tokens that come as such.
     """
 
     format: ToolFormat
@@ -78,6 +94,7 @@ class Reading:
     tools: Mapping[str, Any]
     thinks: bool = False
     in_reasoning: bool = False
+    marks: Marks = field(default_factory=Marks)
 
     @classmethod
     def of(
@@ -87,6 +104,7 @@ class Reading:
         spec: OutputSpec | None,
         *,
         in_reasoning: bool = False,
+        marks: Marks | None = None,
     ) -> Reading:
         raw = request.agentspec is not None and request.agentspec.raw
         choice = request.tool_choice
@@ -101,6 +119,7 @@ class Reading:
             tools={tool.function.name: tool.function.parameters for tool in request.tools or ()},
             thinks=not raw and (fmt.reasoning is not None or fmt.channels is not None),
             in_reasoning=in_reasoning,
+            marks=marks or Marks(),
         )
 
     @property
@@ -112,10 +131,26 @@ class Reading:
         if self.calls_refused:
             return self._parser()
         if self.spec is None or self.spec.calls == "never":
-            return self._parser(calls=False) if self.thinks else PlainText()
+            return PlainText() if self.plain else self._parser(calls=False)
         if self.spec.answer is not None:
-            return CallsOrText(self.format, self._parser())
+            return CallsOrText(self.marks.marked(self.format.open), self._parser())
         return self._parser()
 
-    def _parser(self, *, calls: bool = True) -> Parser:
-        return Parser(self.format, self.tools, calls=calls, in_reasoning=self.in_reasoning)
+    @property
+    def plain(self) -> bool:
+        """Whether all text is text."""
+        return (
+            not self.thinks
+            and not self.calls_refused
+            and (self.spec is None or self.spec.calls == "never")
+        )
+
+    def _parser(self, *, calls: bool = True) -> TextReader:
+        parser = Parser(
+            self.format,
+            self.tools,
+            calls=calls,
+            in_reasoning=self.in_reasoning,
+            special=self.marks.ids,
+        )
+        return MarkedText(parser, self.marks) if self.marks.ids else parser

@@ -5,6 +5,7 @@ Read next: ``core.py`` (who consumes them) and ``sequence.py`` (the running stat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ class GenerationRequest:
     stop: byte strings that end the answer (not part of it); they apply to free text only, never
         inside constrained output. stop_ids: tokens that end it (EOS).
     constraint: compiled grammar or None for free text.
+    marks: special tokens that are marks of the answer's form -> the character that stands for each
+        in the text (see ``toolcall.marks``).
     sources: draft sources that may be used; () is plain decoding.
     logprobs: how many alternatives a token; 0: the token's own only; None: none are wanted.
     """
@@ -36,6 +39,7 @@ class GenerationRequest:
     stop: tuple[bytes, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     constraint: CompiledConstraint | None = None
+    marks: Mapping[int, str] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     cache_scope: str = ""
     session: str | None = None

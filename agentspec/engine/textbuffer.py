@@ -53,6 +53,10 @@ class TextBuffer:
         piece, self._held = self._held[:border], self._held[border:]
         return self._decoder.decode(piece)
 
+    def interrupt(self, mark: str) -> str:
+        """What is held, and ``mark`` behind it: no character or stop string reaches across it."""
+        return "" if self.stopped else self.flush() + mark
+
     def flush(self) -> str:
         """What is still held: no more bytes come. An incomplete character becomes U+FFFD."""
         if self.stopped:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from agentspec.toolcall.choice import OutputSpec, output_spec
+from agentspec.toolcall.marks import Marks, special_spellings
 from agentspec.toolcall.native import Native, native_tools, native_turns
 from agentspec.toolcall.prompt import build_turns, tools_saved_chars
 from agentspec.wire.chat import ChatRequest
@@ -49,6 +50,8 @@ class TextTokenizer(Protocol):
     def vocab_size(self) -> int: ...
     @property
     def token_bytes(self) -> Seq[bytes]: ...
+    @property
+    def special_ids(self) -> frozenset[int]: ...
     @property
     def eos_ids(self) -> frozenset[int]: ...
 
@@ -107,6 +110,8 @@ class Planner:
         self._tokenizer = tokenizer
         self._format = tool_format
         self._compiler = compiler
+        special = special_spellings(tokenizer.token_bytes, tokenizer.special_ids, tokenizer.eos_ids)
+        self._marks = Marks.of(tool_format, special)
         self._native = tokenizer.native(tool_format)
         self._longest_token = max(map(len, tokenizer.token_bytes))
 
@@ -139,15 +144,22 @@ class Planner:
         first.max_tokens, clamped = self._budget(request, len(first.prompt))
         if spec is not None:
             first.constraint = self._compiler.compile(spec)
+        reading = Reading.of(
+            request,
+            self._format,
+            spec,
+            in_reasoning=self._begins_in_reasoning(first.prompt),
+            marks=self._marks,
+        )
+        if not reading.plain:
+            first.marks = self._marks.characters
         return Turn(
             id=first.id,
             created=int(time.time()),
             model=self.model,
             sequences=_choices(first, validate.choice_count(request)),
             prompt_tokens=len(first.prompt),
-            reading=Reading.of(
-                request, self._format, spec, in_reasoning=self._begins_in_reasoning(first.prompt)
-            ),
+            reading=reading,
             token_bytes=self._tokenizer.token_bytes,
             stream=bool(request.stream),
             logprobs=first.logprobs is not None,

@@ -25,7 +25,7 @@ class SpecialTokens:
     """``format``: the format with its special markers replaced by stand-ins."""
 
     def __init__(self, fmt: ToolFormat, special: Collection[str]):
-        texts = "\n".join(_strings([getattr(fmt, name) for name in _MARKER_FIELDS]))
+        texts = "\n".join(strings_of([getattr(fmt, name) for name in _MARKER_FIELDS]))
         used = sorted((s for s in special if s and s in texts), key=lambda s: (-len(s), s))
         self._stand_ins = {s: chr(c) for s, c in zip(used, _STAND_INS, strict=False)}
         self._spelled = {ord(stand_in): s for s, stand_in in self._stand_ins.items()}
@@ -66,11 +66,12 @@ class SpecialTokens:
         return value
 
 
-def _strings(value: Any) -> list[str]:
+def strings_of(value: Any) -> list[str]:
+    """Every string in a format's fields."""
     if isinstance(value, str):
         return [value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = [getattr(value, field.name) for field in dataclasses.fields(value)]
     if isinstance(value, tuple | list):
-        return [text for item in value for text in _strings(item)]
+        return [text for item in value for text in strings_of(item)]
     return []

@@ -36,12 +36,13 @@ class Hints:
     """What leads on where nothing closes.
 
     tokens: those of required keys. phrases: texts that patterns and formats accept. values: JSON
-    of values that the schema names.
+    of values that the schema names. marks: special tokens that the format's marks are made of.
     """
 
     tokens: tuple[int, ...] = ()
     values: tuple[bytes, ...] = ()
     phrases: tuple[bytes, ...] = ()
+    marks: tuple[int, ...] = ()
     ends: tuple[tuple[bytes, int], ...] = field(init=False, repr=False)
     """(phrase, start) of every end of every phrase, whole phrases first."""
 
@@ -89,7 +90,7 @@ class _Search:
         quoted = [t for t in vocab.closers if vocab.token_bytes[t].startswith(b'"')]
         unquoted = [t for t in vocab.closers if not vocab.token_bytes[t].startswith(b'"')]
         comma = [vocab.single[b] for b in b"," if b in vocab.single]
-        self.first = {OUTSIDE: [*unquoted, *comma], STRING: quoted, ESCAPE: []}
+        self.first = {OUTSIDE: [*unquoted, *hints.marks, *comma], STRING: quoted, ESCAPE: []}
         self.values = [vocab.single[b] for b in _VALUES if b in vocab.single]
         single = [vocab.single[b] for b in (*_INNER, *_OTHERS, 0x5C) if b in vocab.single]
         self.rest = [*hints.tokens, *single]

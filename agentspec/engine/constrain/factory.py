@@ -7,13 +7,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from tokenizers import Tokenizer
 
 from agentspec.toolcall.choice import OutputSpec
 from agentspec.toolcall.expansion import too_expansive
+from agentspec.toolcall.format import ToolFormat
+from agentspec.toolcall.marks import Marks, special_spellings
 from agentspec.wire.errors import InvalidSchema
 
 from .base import Constraint, ConstraintViolated
@@ -40,8 +42,9 @@ _MAX_NAMED = 24
 class Backend(Protocol):
     name: str
 
-    def compile(self, spec: OutputSpec) -> Grammar:
-        """The grammar at its start. Raises ``InvalidRequest``."""
+    def compile(self, spec: OutputSpec, marks: Mapping[str, int] | None = None) -> Grammar:
+        """The grammar at its start. marks: special tokens that the format's marks are, spelling ->
+        id. Raises ``InvalidRequest``."""
         ...
 
 
@@ -118,6 +121,7 @@ class ConstraintFactory:
             "tried": False,
         }
         self._trial = Trial(same) if tried and hasattr(os, "fork") else None
+        self._special = special_spellings(token_bytes, self._vocab.special_ids, self._vocab.eos_ids)
         self._cache = Cache(cache_size)
         self._markers: dict[str, Marker] = {}
         self._lock = threading.Lock()
@@ -167,7 +171,7 @@ class ConstraintFactory:
         grammar, (prototype, proven) = within_limit(lambda: self.build(spec), param)
         start: Callable[[], Constraint] = prototype.clone
         if spec.calls == "may" and spec.answer is None and not spec.format.anchored:
-            marker = self._marker(spec.format.open)
+            marker = self._marker(spec.format)
 
             def start() -> Constraint:
                 return TriggerSession(marker, prototype.clone)
@@ -179,12 +183,16 @@ class ConstraintFactory:
         """(the grammar, a session at its start and whether it is proven): what ``compile`` does
         under limits. Raises as it does.
         """
-        grammar = self._backend.compile(spec)
-        return grammar, self._prototype(spec, grammar)
+        marks = Marks.of(spec.format, self._special) if spec.functions else Marks()
+        grammar = self._backend.compile(spec, marks.ids)
+        return grammar, self._prototype(spec, grammar, marks)
 
-    def _prototype(self, spec: OutputSpec, grammar: Grammar) -> tuple[GrammarSession, bool]:
+    def _prototype(
+        self, spec: OutputSpec, grammar: Grammar, marks: Marks
+    ) -> tuple[GrammarSession, bool]:
         """(the session at its start, whether an answer is known that meets every keyword)."""
-        vocab, hints, canonical = self._vocab, self._hints(spec), self._canonical
+        hints, canonical = self._hints(spec, marks), self._canonical
+        vocab = self._vocab.with_marks(marks.ids.values()) if marks.ids else self._vocab
         judged = self._judged and (bool(grammar.unchecked) or grammar.loose)
         if not judged:
             session = GrammarSession(grammar.matcher, vocab, hints, canonical=canonical)
@@ -200,13 +208,14 @@ class ConstraintFactory:
         except ConstraintViolated as violated:
             raise InvalidSchema(f"The schema is too complex: {violated}.", param=param) from None
 
-    def _marker(self, text: str) -> Marker:
+    def _marker(self, fmt: ToolFormat) -> Marker:
         with self._lock:
-            if text not in self._markers:
-                self._markers[text] = Marker(text.encode(), self._vocab)
-            return self._markers[text]
+            if fmt.name not in self._markers:
+                marks = Marks.of(fmt, self._special)
+                self._markers[fmt.name] = Marker(fmt.open, self._vocab, marks.ids)
+            return self._markers[fmt.name]
 
-    def _hints(self, spec: OutputSpec) -> Hints:
+    def _hints(self, spec: OutputSpec, marks: Marks) -> Hints:
         schemas: list[Any] = [f.parameters for f in spec.functions]
         if spec.answer is not None:
             schemas.append(spec.answer.schema)
@@ -220,7 +229,15 @@ class ConstraintFactory:
             tuple(tokens),
             tuple(text.encode() for text in dict.fromkeys(named)),
             tuple(json.dumps(p)[1:-1].encode() for p in phrases),
+            _closing_first(spec.format, marks),
         )
+
+
+def _closing_first(fmt: ToolFormat, marks: Marks) -> tuple[int, ...]:
+    """Tokens of the format's marks, those that end a call or the calls before the others."""
+    ends = fmt.list_close + fmt.close, fmt.tail_template
+    order = sorted(marks.ids, key=lambda s: (s not in ends[0], s not in ends[1], s))
+    return tuple(marks.ids[spelling] for spelling in order)
 
 
 def _check_expansion(spec: OutputSpec) -> None:

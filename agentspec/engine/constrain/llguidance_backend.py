@@ -8,6 +8,7 @@ error stays in it silently. Every call here is followed by a look, and errors ra
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import llguidance
@@ -113,8 +114,8 @@ class LLGuidanceBackend:
             verbose_errors=False, step_lexer_fuel=fuel, max_items_in_row=_MAX_ROW_ITEMS
         )
 
-    def compile(self, spec: OutputSpec) -> Grammar:
-        """The grammar at its start.
+    def compile(self, spec: OutputSpec, marks: Mapping[str, int] | None = None) -> Grammar:
+        """The grammar at its start. marks: spellings that are tokens of their own -> id.
 
         Where calls may but need not be made and the rest is free text, the grammar starts after the
         opening marker. Raises ``InvalidSchema`` or ``InvalidRequest``.
@@ -145,7 +146,7 @@ class LLGuidanceBackend:
             loose = loose or open_object(relaxed.document)
         if built is not None and not spec.functions:
             return Grammar(LLGuidanceMatcher(built), unchecked, loose)
-        matcher = self._matcher("\n".join([frame(spec), *lines, ""]))
+        matcher = self._matcher("\n".join([frame(spec, marks), *lines, ""]))
         if error := matcher.get_error():
             param = spec.functions[0].param if spec.functions else "response_format"
             raise InvalidSchema(f"The grammar cannot be built: {_first_line(error)}", param=param)

@@ -8,7 +8,7 @@ really holds. The number of calls is bounded to one or not at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -160,7 +160,7 @@ class OutlinesBackend:
         # Raw bytes: as strings, tokens that are part of a character would collapse into one.
         return Vocabulary(min(self._vocab.eos_ids), pieces)  # type: ignore[arg-type]
 
-    def compile(self, spec: OutputSpec) -> Grammar:
+    def compile(self, spec: OutputSpec, marks: Mapping[str, int] | None = None) -> Grammar:
         """See ``Backend.compile``. Raises ``InvalidSchema`` for all that outlines would ignore."""
         if spec.grammar is not None:
             raise InvalidRequest(
@@ -168,7 +168,8 @@ class OutlinesBackend:
                 param="agentspec.grammar",
                 code="invalid_grammar",
             )
-        if spec.functions and (spec.format.encoding != "json" or spec.format.anchored):
+        unable = spec.format.encoding != "json" or spec.format.anchored or bool(marks)
+        if spec.functions and unable:
             raise InvalidRequest(
                 f"Invalid value for 'tools': the outlines backend cannot write calls in the format "
                 f"'{spec.format.name}'.",

@@ -10,7 +10,8 @@ machine and a parser of the text agree on where the marker is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING
 
@@ -26,21 +27,24 @@ if TYPE_CHECKING:
 class Marker:
     """The marker's automaton over tokens; states 0..len-1 are matched bytes, ``DONE`` is the whole.
 
-    rows: for each state the [W] int32 row of what may follow, EOS included.
+    marks: spellings of special tokens -> id; such a part of the marker is that token, not its
+    letters, and counts as one byte. rows: for each state the [W] int32 row of what may follow,
+    EOS included.
     """
 
     DONE = -1
     BANNED = -2
 
-    def __init__(self, marker: bytes, vocab: Vocab):
-        assert marker
-        self.marker = marker
+    def __init__(self, text: str, vocab: Vocab, marks: Mapping[str, int] | None = None):
+        assert text
+        self.marker = marker = _symbols(text, marks or {})
         self.vocab = vocab
+        self._special = {~symbol for symbol in marker if symbol < 0}
         self._fail = _failure(marker)
         enders = [
             token
             for token, piece in enumerate(vocab.token_bytes)
-            if marker[-1:] in piece and token not in vocab.special_ids
+            if marker[-1] >= 0 and marker[-1] in piece and token not in vocab.special_ids
         ]
         self.rows: list[np.ndarray] = []
         self.open: list[bool] = []
@@ -48,26 +52,37 @@ class Marker:
         for state in range(len(marker)):
             banned = {t for t in enders if self.step(state, t) == self.BANNED}
             if state:
-                banned |= vocab.special_ids - vocab.eos_ids
+                others = vocab.special_ids - vocab.eos_ids
+                banned |= {t for t in others if self.step(state, t) == self.BANNED}
             row = vocab.every & ~pack(banned, vocab.size)
             self.rows.append(row)
             self.open.append(not banned)
 
     def step(self, state: int, token: int) -> int:
         """The state after ``token``; ``DONE``; ``BANNED`` where it straddles the marker's end."""
-        if token in self.vocab.special_ids:
+        if token in self._special:
+            symbols: Seq[int] = (~token,)
+        elif token in self.vocab.special_ids:
             return self.BANNED if state else 0
-        piece = self.vocab.token_bytes[token] if token < len(self.vocab.token_bytes) else b""
-        for i, byte in enumerate(piece):
-            while state and self.marker[state] != byte:
+        else:
+            symbols = self.vocab.token_bytes[token] if token < len(self.vocab.token_bytes) else b""
+        for i, symbol in enumerate(symbols):
+            while state and self.marker[state] != symbol:
                 state = self._fail[state]
-            state += self.marker[state] == byte
+            state += self.marker[state] == symbol
             if state == len(self.marker):
-                return self.DONE if i == len(piece) - 1 else self.BANNED
+                return self.DONE if i == len(symbols) - 1 else self.BANNED
         return state
 
 
-def _failure(marker: bytes) -> list[int]:
+def _symbols(text: str, marks: Mapping[str, int]) -> list[int]:
+    """A marker's bytes, and for what is a special token its id, inverted."""
+    longest_first = sorted(marks, key=len, reverse=True)
+    split = re.split("(" + "|".join(map(re.escape, longest_first)) + ")", text) if marks else [text]
+    return [s for p in split for s in ([~marks[p]] if p in marks else p.encode())]
+
+
+def _failure(marker: Seq[int]) -> list[int]:
     """fail[s]: length of the longest proper border of marker[:s]."""
     fail, length = [0, 0], 0
     for i in range(1, len(marker)):

@@ -6,6 +6,7 @@ Legend: V vocabulary, W = ceil(V / 32) mask words.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,6 +47,13 @@ class Vocab:
         self.single = {piece[0]: token for token, piece in text.items() if len(piece) == 1}
         closers = [token for token, piece in text.items() if _CLOSERS.issuperset(piece)]
         self.closers = sorted(closers, key=lambda token: (-len(text[token]), token))
+
+    def with_marks(self, marks: Collection[int]) -> Vocab:
+        """A copy in which these special tokens may be legal inside a grammar."""
+        twin = copy(self)
+        twin.special_ids = self.special_ids - frozenset(marks)
+        twin.no_special = self.no_special | pack(marks, self.size)
+        return twin
 
     @property
     def words(self) -> int:

@@ -58,7 +58,7 @@ def test_rows_agree_with_a_search_of_the_text(small, session):
 def test_a_straddling_token_is_banned_only_inside_the_match():
     pieces = [b"<t", b">", b"> ", b"x>", b">>", b"x", b"<t><", b"END"]
     vocab = Vocab(pieces, frozenset({7}), frozenset({7}), len(pieces))
-    marker = Marker(b"<t>", vocab)
+    marker = Marker("<t>", vocab)
     assert [marker.step(0, t) for t in range(7)] == [2, 0, 0, 0, 0, 0, Marker.BANNED]
     assert [marker.step(2, t) for t in range(7)] == [
         2,
@@ -75,7 +75,7 @@ def test_a_straddling_token_is_banned_only_inside_the_match():
 def test_self_overlapping_markers_follow_the_text():
     pieces = [b"a", b"b", b"aab", b"END"]
     vocab = Vocab(pieces, frozenset({3}), frozenset({3}), 4)
-    marker = Marker(b"aaab", vocab)
+    marker = Marker("aaab", vocab)
     state, text = 0, b""
     for token in (0, 0, 0, 0, 0, 1):
         state, text = marker.step(state, token), text + pieces[token]

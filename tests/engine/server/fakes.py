@@ -31,6 +31,7 @@ class ByteTokenizer:
     vocab_size = 257
     token_bytes = [bytes([i]) for i in range(256)] + [b""]
     eos_ids = frozenset({256})
+    special_ids = frozenset({256})
 
     def encode(self, text: str, special: bool = False) -> list[int]:
         return list(text.encode())

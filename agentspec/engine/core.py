@@ -95,6 +95,8 @@ class Engine:
         self._pool = PagePool(runner.num_pages, runner.page_tokens)
         self._scheduler = Scheduler(self._pool, settings, clock)
         self._governor = Governor(curve, Policy.of(settings), settings)
+        if self._governor.policy.tpot_s is not None:
+            self._scheduler.prompt_rows = self._governor.prompt_rows
         self._drafting = Drafting((), self._governor, self._meter, runner.vocab_size)
         for drafter in drafters:
             self.add_drafter(drafter)
@@ -275,6 +277,7 @@ class Engine:
         if self._speculates and forward.features is not None:
             self._drafting.observe([slot for slot, _, _ in came], forward.features)
         for slot, accepted, committed in came:
+            self._scheduler.decoded(slot.sequence, committed)
             if committed or slot.verdict is not None:
                 with isolated(slot.sequence):
                     self._drafting.commit(slot.sequence, slot.proposal, accepted, committed)

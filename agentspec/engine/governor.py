@@ -80,6 +80,12 @@ class Governor:
         """Raises ``UnknownMode``."""
         self._mode = Mode(name, self._places, self._curve)
 
+    def prompt_rows(self, decoding: int) -> int:
+        """Rows of prompts that keep a pass over so many decoding rows within the wanted time a
+        token; contexts aside."""
+        assert self.policy.tpot_s is not None
+        return self.costs.curve.rows_within(self.policy.tpot_s) - decoding
+
     # Before the drafts.
 
     def begin(self, sampling: Seq[Slot]) -> None:

@@ -66,6 +66,14 @@ class LiveCurve:
     def attend(self, rows: int) -> float:
         return self._scale * interpolate(self._attend_rows, self._attend, rows)
 
+    def rows_within(self, seconds: float) -> int:
+        """The most rows of a pass without context that takes no longer; 0: not even one."""
+        low, high = 0, 1 << 16
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.seconds(middle) <= seconds else (low, middle - 1)
+        return low
+
     def attended(self, load: Load) -> float:
         """What the contexts add to a pass."""
         return sum(self.attend(rows) * tokens for rows, tokens in load.contexts.items())

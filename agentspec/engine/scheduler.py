@@ -1,18 +1,24 @@
 """Who runs, and how many rows each sequence gets in a step. Numbers only, no tensors.
 
-Order of service is priority, then arrival (``Sequence.rank``). Sequences that decode get their rows
-first, those that still compute their prompt share what is left of ``step_tokens``, and a part of it
-is kept for drafts. When pages run out, the last in rank gives its pages back and waits again.
+Of those that wait, the highest priority comes first, then the tenant that was served least
+(``fairness.py``), then who came first. Interactive requests (priority 0 or more) take the place of
+a batch one (negative) when all are taken. Among those that run, rows and pages go by
+``Sequence.rank``: those that decode get their rows first, those that still compute their prompt
+share what is left of ``step_tokens``, and a part of it is kept for drafts. When pages run out, the
+last in rank gives its pages back and waits again.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import insort
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from agentspec.wire.errors import Overloaded
 
+from .fairness import FairTurns
 from .slot import Slot
 
 if TYPE_CHECKING:
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
     from .cache import PagePool
     from .meter import Clock
     from .sequence import Sequence
+
+_ENDS_KEPT = 16
+_RETRY_MOST_S = 60
 
 
 def _rank(sequence: Sequence) -> tuple[int, int]:
@@ -39,33 +48,62 @@ def _serve(sequences: Iterable[Sequence], rows: int) -> list[Slot]:
 
 
 class Scheduler:
-    """The waiting queue, the running set and the row budget over one page pool."""
+    """The waiting queue, the running set and the row budget over one page pool.
+
+    prompt_rows: the most rows of prompts beside so many of those that decode; None: what fits.
+    """
 
     def __init__(self, pool: PagePool, settings: EngineSettings, clock: Clock):
         self._pool = pool
         self._settings = settings
         self._clock = clock
         self._step = 0
+        self._turns = FairTurns()
+        self._evicted: list[Sequence] = []
+        self._ended: deque[float] = deque(maxlen=_ENDS_KEPT)
+        self.prompt_rows: Callable[[int], int] | None = None
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
 
     def enqueue(self, sequence: Sequence) -> None:
         """Raises ``Overloaded`` when ``max_waiting`` sequences wait already."""
         if len(self.waiting) >= self._settings.max_waiting:
-            raise Overloaded(
+            full = Overloaded(
                 f"The engine's queue is full ({self._settings.max_waiting} requests wait)."
             )
+            full.headers = {"retry-after": str(self.retry_after_s())}
+            raise full
         insort(self.waiting, sequence, key=_rank)
+        self._turns.arrived(sequence)
+
+    def retry_after_s(self) -> int:
+        """When a place in the queue should be free, by the pace at which requests ended lately."""
+        if len(self._ended) < 2:
+            return 1
+        span_s = self._clock() / 1e9 - self._ended[0]
+        return max(1, min(_RETRY_MOST_S, math.ceil(span_s / (len(self._ended) - 1))))
 
     def candidate(self) -> Sequence | None:
-        """The first in rank of those that wait, if a running place is free.
+        """Whose turn it is of those that wait, if there is a place for it.
 
         No more run than a pass has rows: else decoding would leave none to a prompt.
         """
+        if not self.waiting:
+            return None
         places = min(self._settings.max_sequences, self._settings.step_tokens)
-        if self.waiting and len(self.running) < places:
-            return self.waiting[0]
-        return None
+        chosen = self._turns.next(self.waiting)
+        if len(self.running) >= places and not self._evict_for(chosen):
+            return None
+        return chosen
+
+    def _evict_for(self, sequence: Sequence) -> bool:
+        """Make the last batch request wait again for an interactive one."""
+        last = self.running[-1]
+        if sequence.request.priority < 0 or last.request.priority >= 0 or last.retired:
+            return False
+        self._preempt(last)
+        self._evicted.append(last)
+        return True
 
     def admit(self, sequence: Sequence) -> bool:
         """Let it run if pages for all its tokens are there beside one for each that runs.
@@ -84,7 +122,12 @@ class Scheduler:
         sequence.queue_ns += self._clock() - sequence.waiting_since_ns
         if sequence.cached_tokens is None:
             sequence.cached_tokens = min(served, sequence.view.prompt_length)
+        self._turns.served(sequence, len(sequence.tokens) - served, 0)
         return True
+
+    def decoded(self, sequence: Sequence, tokens: int) -> None:
+        """So many tokens of its output were committed."""
+        self._turns.served(sequence, 0, tokens)
 
     def remove(self, sequence: Sequence) -> None:
         """It ended; its pages go back to the pool. Nothing happens when it was removed before."""
@@ -93,6 +136,10 @@ class Scheduler:
             sequence.queue_ns += self._clock() - sequence.waiting_since_ns
         elif sequence in self.running:
             self.running.remove(sequence)
+            self._ended.append(self._clock() / 1e9)
+        else:
+            return
+        self._turns.left(sequence)
         self._pool.release(sequence.table)
 
     def plan(self, *, drafting: bool = True) -> tuple[list[Slot], list[Sequence]]:
@@ -102,6 +149,7 @@ class Scheduler:
         """
         self._step += 1
         slots, preempted = self._secure_pages(self._share_rows(drafting))
+        preempted, self._evicted = [*self._evicted, *preempted], []
         if drafting:
             self._limit_drafts(slots)
         return slots, preempted
@@ -118,7 +166,10 @@ class Scheduler:
         )
         left = self._settings.step_tokens - sum(slot.rows for slot in slots)
         wishes = sum(self._settings.max_draft_tokens for s in decoding if s.drafting and drafting)
-        return slots + _serve(prefilling, left - min(wishes, left // 2))
+        left -= min(wishes, left // 2)
+        if self.prompt_rows is not None and slots:
+            left = min(left, max(self.prompt_rows(sum(slot.rows for slot in slots)), 1))
+        return slots + _serve(prefilling, left)
 
     def _secure_pages(self, slots: list[Slot]) -> tuple[list[Slot], list[Sequence]]:
         """Pages for every slot's rows, first in rank first; slots without room shrink or go."""

@@ -210,7 +210,7 @@ async def render_error(request: Request, error: Exception) -> Response:
         error = InternalError("The engine met an unexpected error.")
     response = json_response(openai_body(error), http_status(error))
     if isinstance(error, Overloaded):
-        response.headers["retry-after"] = "1"
+        response.headers["retry-after"] = error.headers.get("retry-after", "1")
     return response
 
 

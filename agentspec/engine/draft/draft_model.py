@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agentspec.engine.batch import Span
 from agentspec.engine.cache import PagePool, PageTable
@@ -23,6 +24,7 @@ from .drawing import Drawing
 if TYPE_CHECKING:
     from agentspec.engine.core import Runner
     from agentspec.engine.tokenizer import Tokenizer
+    from agentspec.settings import EngineSettings
 
 
 class TokenizerMismatch(ModelError):
@@ -48,6 +50,21 @@ def require_same_tokenizer(name: str, draft: Tokenizer, target: Tokenizer) -> No
             raise TokenizerMismatch(
                 f"draft model '{name}' has another tokenizer than the target: {what} differ"
             )
+
+
+def open_draft_model(
+    settings: EngineSettings, path: Path, target: Tokenizer, vocab_size: int, **options: Any
+) -> DraftModelDrafter:
+    """The drafter of a GGUF file or safetensors folder. settings: of its runner, pages included;
+    target, vocab_size: of the target; options: the drafter's.
+
+    Raises ``TokenizerMismatch``, ``TokenizerError``, ``UnsupportedModel`` or ``WeightsError``.
+    """
+    from agentspec.engine.runners import open_runner
+    from agentspec.engine.tokenizer import Tokenizer
+
+    require_same_tokenizer(path.name, Tokenizer.load(path), target)
+    return DraftModelDrafter(open_runner(settings, path), vocab_size=vocab_size, **options)
 
 
 @dataclass(slots=True)

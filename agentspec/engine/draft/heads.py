@@ -17,11 +17,14 @@ from agentspec.engine.model.errors import WeightsError
 if TYPE_CHECKING:
     from .block_config import BlockConfig
     from .draft_file import DraftFile
+    from .step_config import StepConfig
 
 _PARTS = {"gated": "gate_proj", "rnn": "joint_proj"}
 
 
-def draft_ids(config: BlockConfig, file: DraftFile, head_rows: int | None) -> npt.NDArray:
+def draft_ids(
+    config: BlockConfig | StepConfig, file: DraftFile, head_rows: int | None
+) -> npt.NDArray:
     """[U] int32: the token of each row of draft logits.
 
     A draft's own shortlist is its tensor d2t, [U] offsets (token = row + d2t[row]); else it is the

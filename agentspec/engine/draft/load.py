@@ -1,6 +1,7 @@
 """A draft's folder -> a drafter for the target that is served; what doesn't fit is refused by name.
 
-Read next: ``block_config.py`` (layouts), ``target.py`` (what must fit), ``block.py`` (the drafter).
+Read next: ``block_config.py`` (layouts), ``target.py`` (what must fit), ``block.py`` (the drafter),
+``load_steps.py`` (EAGLE-3 and MTP).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from .block_config import BlockConfig, block_config
 from .draft_file import DraftFile, read_config
 from .errors import UnsupportedDraft
 from .heads import draft_head, draft_ids
+from .load_steps import load_steps
+from .step_config import is_step_draft
 from .target import TargetFacts, check_fit
 
 if TYPE_CHECKING:
@@ -27,6 +30,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from agentspec.engine.runners import AnyRunner
+
+    from .steps import StepDrafter
+
+
+def load_draft(
+    path: Path, runner: AnyRunner, target: TargetFacts, *, name: str | None = None
+) -> BlockDrafter | StepDrafter:
+    """A trained draft of any method, with its default options. name: None: its method.
+
+    Raises ``DraftMismatch``, ``UnsupportedDraft``, ``DraftError`` or ``WeightsError``.
+    """
+    if is_step_draft(read_config(path)):
+        return load_steps(path, runner, target, name=name)
+    return load_block(path, runner, target, name=name)
 
 
 def load_block(

@@ -42,20 +42,19 @@ class Int8StepBackbone:
         file: DraftFile,
         target: Int8Llama,
         pool: Pool,
+        ids: npt.NDArray,
         *,
         taps: int,
         num_pages: int,
         positions: int,
-        head_rows: int,
     ):
-        """taps: how many. positions: the longest sequence. head_rows: U, where lm_head is the
-        target's. Raises ``WeightsError`` or ``UnsupportedDraft``."""
-        _check(config, head_rows)
+        """ids: [U], the token of each row of logits. taps: how many. positions: the longest
+        sequence. Raises ``WeightsError`` or ``UnsupportedDraft``."""
+        _check(config, len(ids))
         self.num_pages = num_pages
         self.config = config
         self._pool = pool
-        self._weights = _Weights(config, file, target, taps, head_rows)
-        self.head_rows = self._weights.head.outputs
+        self._weights = _Weights(config, file, target, taps, ids)
         shape = config.shape
         self._cos, self._sin = angles(shape, positions + _MOST_AHEAD)
         self._steps = Program(
@@ -185,7 +184,12 @@ class _Weights:
     """
 
     def __init__(
-        self, config: StepConfig, file: DraftFile, target: Int8Llama, taps: int, head_rows: int
+        self,
+        config: StepConfig,
+        file: DraftFile,
+        target: Int8Llama,
+        taps: int,
+        ids: npt.NDArray,
     ):
         prefix, shape = prefix_of(file), config.shape
         wanted = sizes(config, prefix, taps)
@@ -221,10 +225,16 @@ class _Weights:
         self.embedding = target.embedding
         if "embed_tokens.weight" in file:
             self.embedding = file.dense("embed_tokens.weight", shape.vocab, shape.hidden)
-        self.head = target.head.first(head_rows)
+        head = target.head
         if "lm_head.weight" in file:
             rows = config.draft_vocab or shape.vocab
-            self.head = PackedLinear(file.matrix("lm_head.weight", rows, shape.hidden))
+            head = PackedLinear(file.matrix("lm_head.weight", rows, shape.hidden))
+        if head.outputs == len(ids):
+            self.head = head
+        elif (ids == np.arange(len(ids))).all():
+            self.head = head.first(len(ids))
+        else:
+            self.head = head.rows(ids)
 
 
 def _buffer(rows: int, width: int) -> npt.NDArray:
@@ -242,7 +252,7 @@ def _rows(
     return Rows(packed, gather, spans, table, shifts=shifts or {})
 
 
-def _check(config: StepConfig, head_rows: int) -> None:
+def _check(config: StepConfig, logits: int) -> None:
     """Raise ``UnsupportedDraft`` where a size does not fit the kernels' groups and lanes."""
     shape = config.shape
     for name, size in (
@@ -252,5 +262,5 @@ def _check(config: StepConfig, head_rows: int) -> None:
     ):
         if size % GROUP:
             raise UnsupportedDraft(f"{name} {size} is not a multiple of {GROUP} (int8 kernels)")
-    if (config.draft_vocab or head_rows) % ROWS:
+    if logits % ROWS:
         raise UnsupportedDraft(f"a draft vocabulary that is not a multiple of {ROWS}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from agentspec_kernels.rms_norm import rms_norm
@@ -35,14 +36,14 @@ class TorchStepBackbone:
         config: StepConfig,
         file: DraftFile,
         target: Llama,
+        ids: npt.NDArray,
         *,
         taps: int,
         num_pages: int,
         positions: int,
-        head_rows: int,
     ):
-        """taps: how many. positions: the longest sequence. head_rows: U, where lm_head is the
-        target's. Raises ``WeightsError``."""
+        """ids: [U], the token of each row of logits. taps: how many. positions: the longest
+        sequence. Raises ``WeightsError``."""
         self.num_pages = num_pages
         self.config = config
         shape, prefix = config.shape, prefix_of(file)
@@ -51,13 +52,13 @@ class TorchStepBackbone:
             for name, size in sizes(config, prefix, taps).items()
         }
         vocab, hidden = shape.vocab, shape.hidden
-        self._embedding, self._head = target.embedding, target.lm_head[:head_rows]
+        self._embedding, head = target.embedding, target.lm_head
         if "embed_tokens.weight" in file:
             self._embedding = torch.from_numpy(file.dense("embed_tokens.weight", vocab, hidden))
         if "lm_head.weight" in file:
             rows = config.draft_vocab or vocab
-            self._head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden))
-        self.head_rows = self._head.shape[0]
+            head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden))
+        self._head = head if len(head) == len(ids) else head[torch.from_numpy(ids).long()]
         self._target_norm = target.norm.float()
         count = positions + _MOST_AHEAD
         cos, sin = rope_table(count, shape.head_dim, shape.rope_theta, scale=shape.position_scale)

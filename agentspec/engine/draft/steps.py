@@ -66,7 +66,7 @@ class _Job:
 class StepDrafter:
     """A ``TappedDrafter``. name: of the source in reports.
 
-    target_ids: [U] int64, which token of the target each row of draft logits is; None: the first U.
+    target_ids: [U] int64, which token of the target each row of draft logits is.
     min_survival: a draft ends where the product of its confidences falls below it.
     """
 
@@ -77,7 +77,7 @@ class StepDrafter:
         backbone: StepBackbone,
         *,
         taps: tuple[int, ...],
-        target_ids: Tensor | None = None,
+        target_ids: Tensor,
         min_survival: float = 0.1,
     ):
         self.name = name
@@ -85,6 +85,7 @@ class StepDrafter:
         self.taps = taps
         self._backbone = backbone
         self._target_ids = target_ids
+        self._whole = len(target_ids) == config.shape.vocab
         self._min_survival = min_survival
         self._plane = Plane(backbone.num_pages)
         self._texts: dict[int, _Text] = {}
@@ -158,8 +159,8 @@ class StepDrafter:
                 place += 1
 
     def _scores(self, logits: Tensor) -> Tensor:
-        """[U] -> [V], or [U] where the first U tokens are meant."""
-        if self._target_ids is None:
+        """[U] -> [V]."""
+        if self._whole:
             return logits
         scores = torch.full((self.config.shape.vocab,), -torch.inf)
         scores[self._target_ids] = logits

@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "another family": ({"model_type": "gemma3"}, UnsupportedDraft, "gemma3"),
     "a norm before fc": ({"norm_before_fc": True}, UnsupportedDraft, "norm_before_fc"),
     "norms of each layer": ({"fc_norm": True}, UnsupportedDraft, "fc_norm"),
-    "a head without a map": ({"draft_vocab_size": 48}, WeightsError, "lm_head"),
+    "a head without a map": ({"draft_vocab_size": 48}, WeightsError, "d2t"),
     "another target": (
         {"agentspec": {"method": "eagle3", "target": {"vocab_size": 5}}},
         DraftMismatch,

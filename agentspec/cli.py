@@ -124,6 +124,9 @@ def _add_engine(commands: argparse._SubParsersAction) -> None:
     _add_settings(serve, address=True)
     serve.add_argument("--fd", type=int, help=argparse.SUPPRESS)
     serve.set_defaults(run=_engine_serve)
+    from agentspec.engine.draft_cli import add_parser as add_drafts
+
+    add_drafts(kinds, _add_settings, partial(_settings, engine=True))
 
 
 def _add_gateway(commands: argparse._SubParsersAction) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from .settings_drafts import DraftSettings
 from .settings_routing import Capability, RoutingSettings, is_http
 from .settings_scheduling import SchedulingSettings
 
@@ -70,7 +71,8 @@ class EngineSettings(_Section):
     threads: 0: as many as suit this machine. page_tokens: of the K/V pool, 16 for our kernels.
     kv_tokens: size of the K/V pool, at least ``context_tokens``.
     step_tokens: most rows of one forward pass (chunked prefill). scheduling: of drafts.
-    draft_sources: draft sources that may be used, in order of preference.
+    draft_sources: draft sources that may be used, in order of preference; drafts: trained ones that
+        are loaded beside the model, a folder or a table each.
     control_share: of all windows of ``control_window_s``, those in which the engine does without
         speculation, to measure what it saves (docs/cost.md); drawn by ``control_seed``.
     """
@@ -93,6 +95,7 @@ class EngineSettings(_Section):
     max_waiting: Positive = 256
     step_tokens: Positive = 512
     draft_sources: list[str] = msgspec.field(default_factory=lambda: ["suffix"])
+    drafts: list[str | DraftSettings] = []
     max_draft_tokens: NotNegative = 16
     scheduling: SchedulingSettings = msgspec.field(default_factory=SchedulingSettings)
     constraint_backend: Literal["llguidance", "outlines"] = "llguidance"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentspec.settings import EngineSettings, Settings, SettingsError
+from agentspec.settings_drafts import DraftSettings
 from agentspec.toolcall.detect import UNKNOWN, NoSuchFormat, format_for
 from agentspec.toolcall.format import ToolFormat
 from agentspec.toolcall.shorten import budget_chars
@@ -24,9 +25,11 @@ from .control import ControlWindows
 from .core import Engine
 from .cost import CostCurve, CurveKey, Measured
 from .draft.base import Drafter
+from .drafts import Drafts, facts_of
 from .loop import EngineLoop
 from .meter import Clock
 from .metrics import EngineMetrics
+from .model.errors import ModelError
 from .model.fetch import resolve
 from .runners import open_runner
 from .service import EngineService
@@ -50,6 +53,7 @@ class Built:
     planner: Planner
     tokenizer: Tokenizer
     weights: Path
+    drafts: Drafts
 
 
 def build(
@@ -90,7 +94,9 @@ def build(
         compiler=constraints(tokenizer, settings),
         sources=settings.draft_sources,
     )
-    return Built(engine, planner, tokenizer, path)
+    drafts = Drafts(runner, facts_of(runner, path, tokenizer), engine, planner)
+    _load_drafts(settings, drafts)
+    return Built(engine, planner, tokenizer, path, drafts)
 
 
 def build_service(settings: Settings) -> EngineService:
@@ -103,6 +109,7 @@ def build_service(settings: Settings) -> EngineService:
         metrics,
         keepalive_s=settings.server.keepalive_s,
         max_body_bytes=settings.server.max_body_bytes,
+        drafts=built.drafts,
     )
 
 
@@ -126,6 +133,15 @@ def _drafters(settings: EngineSettings) -> list[Drafter]:
         return [draft.create(name) for name in settings.draft_sources]
     except draft.UnknownDrafter as error:
         raise SettingsError(f"engine.draft_sources: {error}") from None
+
+
+def _load_drafts(settings: EngineSettings, drafts: Drafts) -> None:
+    for one in settings.drafts:
+        asked = DraftSettings(path=one) if isinstance(one, str) else one
+        try:
+            drafts.take(drafts.read(asked), asked.path)
+        except ModelError as error:
+            raise SettingsError(f"engine.drafts: {asked.path}: {error}") from None
 
 
 def constraints(

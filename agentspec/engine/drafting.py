@@ -34,13 +34,17 @@ class Drafting:
     def __init__(self, drafters: Seq[Drafter], governor: Governor, meter: Meter, vocab_size: int):
         self._drafters = tuple(drafters)
         self._taps = Taps(drafters)
+        self._dropped: set[str] = set()
         self._governor = governor
         self._meter = meter
         self._vocab_size = vocab_size
 
     def allowed(self, request: GenerationRequest) -> tuple[Drafter, ...]:
-        """The drafters a request may use. Raises ``InvalidRequest`` for an unknown source."""
-        known = {drafter.name for drafter in self._drafters} | {FORCED}
+        """The drafters a request may use. Raises ``InvalidRequest`` for an unknown source.
+
+        One that was dropped meanwhile is left out: the request was planned before.
+        """
+        known = {drafter.name for drafter in self._drafters} | {FORCED} | self._dropped
         unknown = [name for name in request.sources if name not in known]
         if unknown:
             raise InvalidRequest(
@@ -58,6 +62,7 @@ class Drafting:
     def drop(self, name: str, sequences: Iterable[Sequence], runner: object) -> None:
         """Forget it, also for the sequences that use it. Raises ``KeyError``."""
         gone = {drafter.name: drafter for drafter in self._drafters}[name]
+        self._dropped.add(name)
         self._change(tuple(d for d in self._drafters if d is not gone), runner)
         for sequence in sequences:
             if gone in sequence.drafters:

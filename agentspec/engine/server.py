@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from agentspec.settings import Settings
+from agentspec.settings_drafts import DraftSettings
 from agentspec.wire.access import Guard, guard_for
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import (
@@ -35,7 +36,7 @@ from agentspec.wire.errors import (
     openai_body,
 )
 from agentspec.wire.nesting import check_nesting
-from agentspec.wire.service import TokenizeRequest
+from agentspec.wire.service import DraftList, TokenizeRequest
 
 from .service import EngineService, Exchange
 
@@ -80,6 +81,9 @@ def create_engine_app(service: EngineService, guard: Guard | None = None) -> Fas
         ("/v1/models", ["GET"], models),
         ("/v1/models/{name:path}", ["GET"], model),
         ("/tokenize", ["POST"], tokenize),
+        ("/drafts", ["GET"], drafts),
+        ("/drafts", ["POST"], load_draft),
+        ("/drafts/{name}", ["DELETE"], drop_draft),
         ("/health", ["GET", "HEAD"], health),
         ("/metrics", ["GET"], metrics),
     ):
@@ -123,6 +127,27 @@ async def tokenize(request: Request) -> Response:
     except msgspec.DecodeError as error:
         raise from_validation(error) from None
     return json_response(await service.tokenize(asked))
+
+
+async def drafts(request: Request) -> Response:
+    return json_response(DraftList(service_of(request).drafts()))
+
+
+async def load_draft(request: Request) -> Response:
+    service = service_of(request)
+    # A page of another site can't send this type without asking the server first.
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise InvalidRequest("Expected content-type application/json.", param="content-type")
+    body = await read_body(request, service.max_body_bytes)
+    try:
+        asked = msgspec.json.decode(body, type=DraftSettings)
+    except msgspec.DecodeError as error:
+        raise from_validation(error) from None
+    return json_response(await service.load_draft(asked))
+
+
+async def drop_draft(request: Request, name: str) -> Response:
+    return json_response(await service_of(request).drop_draft(name))
 
 
 async def health(request: Request) -> Response:

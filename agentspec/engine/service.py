@@ -8,23 +8,37 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, decode_request
-from agentspec.wire.errors import AgentspecError, InternalError, Overloaded
+from agentspec.wire.errors import AgentspecError, InternalError, InvalidRequest, Overloaded
 from agentspec.wire.nesting import check_nesting
-from agentspec.wire.service import ModelCard, ModelList, TokenizeRequest, TokenizeResponse
+from agentspec.wire.service import (
+    DraftCard,
+    ModelCard,
+    ModelList,
+    TokenizeRequest,
+    TokenizeResponse,
+)
 from agentspec.wire.sse import DONE, KEEPALIVE, error_event, event
 
 from .answer import Answer, Piece
 from .chunks import ChunkWriter
 from .loop import EngineLoop, Subscription
 from .metrics import EngineMetrics
+from .model.errors import ModelError
 from .request import Output
 from .turn import Planner, Turn
 
+if TYPE_CHECKING:
+    from agentspec.settings_drafts import DraftSettings
+
+    from .drafts import Drafts
+
+T = TypeVar("T")
 _PLANNING_THREADS = 2
 _DRAIN_POLL_S = 0.05
 _log = logging.getLogger(__name__)
@@ -65,6 +79,7 @@ class EngineService:
         *,
         keepalive_s: float = 10.0,
         max_body_bytes: int = 32 * 1024 * 1024,
+        drafts: Drafts | None = None,
     ):
         self.loop = loop
         self.max_body_bytes = max_body_bytes
@@ -72,6 +87,7 @@ class EngineService:
         self._metrics = metrics
         self._keepalive_s = keepalive_s
         self._created = int(time.time())
+        self._drafts = drafts
         self._closing = False
         self._opening = 0
         self._open: set[Exchange] = set()
@@ -207,6 +223,30 @@ class EngineService:
         running = asyncio.get_running_loop()
         return await running.run_in_executor(self._pool, self._planner.tokenize, request)
 
+    def drafts(self) -> list[DraftCard]:
+        """The drafts that are loaded."""
+        return [] if self._drafts is None else self._drafts.cards()
+
+    async def load_draft(self, settings: DraftSettings) -> DraftCard:
+        """Take a draft in while the engine runs. Raises ``InvalidRequest`` for what doesn't fit."""
+        drafts = self._changeable()
+        running = asyncio.get_running_loop()
+        try:
+            drafter = await running.run_in_executor(self._pool, drafts.read, settings)
+            return await self.loop.call(lambda: _said(drafts.take, drafter, settings.path))
+        except ModelError as error:
+            raise InvalidRequest(f"{settings.path}: {error}", param="path") from None
+
+    async def drop_draft(self, name: str) -> DraftCard:
+        """Do without a draft from now on. Raises ``InvalidRequest`` where it isn't loaded."""
+        drafts = self._changeable()
+        return await self.loop.call(lambda: _said(drafts.drop, name))
+
+    def _changeable(self) -> Drafts:
+        if self._drafts is None:
+            raise InvalidRequest("This engine takes no drafts.")
+        return self._drafts
+
     def models(self) -> ModelList:
         """The one model that is served here."""
         card = ModelCard(
@@ -223,6 +263,14 @@ class EngineService:
         except Overloaded:
             stats = None
         return self._metrics.page(stats)
+
+
+def _said(work: Callable[..., T], *given: Any) -> T:
+    """What ``work`` gives; a draft's refusal becomes one of the request."""
+    try:
+        return work(*given)
+    except ModelError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _status_of(error: BaseException) -> str:

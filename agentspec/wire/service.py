@@ -54,6 +54,20 @@ def anthropic_list(models: ModelList) -> dict[str, Any]:
     return {"data": cards, "has_more": False, **ends}
 
 
+class DraftCard(msgspec.Struct):
+    """A draft that the engine has loaded. taps: decoder layers whose outputs it looks at."""
+
+    name: str
+    path: str
+    taps: list[int]
+    object: str = "draft"
+
+
+class DraftList(msgspec.Struct):
+    data: list[DraftCard]
+    object: str = "list"
+
+
 class TokenizeRequest(msgspec.Struct, omit_defaults=True):
     """Either a plain ``prompt`` or chat ``messages`` with ``tools`` (then templated)."""
 

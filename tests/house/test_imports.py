@@ -11,7 +11,7 @@ import pytest
 from tests.house.source import Module, imports, modules, parse
 
 # room: the rooms it may import beside itself. The leaves (settings, resources) are open to all.
-LEAVES = {"settings", "settings_routing", "settings_scheduling", "resources"}
+LEAVES = {"settings", "settings_drafts", "settings_routing", "settings_scheduling", "resources"}
 ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "toolcall": {"wire"},
@@ -24,6 +24,7 @@ ARROWS: dict[str, set[str]] = {
     "connect": set(),
     "agentspec_kernels": set(),
     "settings": set(),
+    "settings_drafts": set(),
     "settings_routing": set(),
     "resources": set(),
     "agentspec": set(),

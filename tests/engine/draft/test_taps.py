@@ -13,6 +13,7 @@ from agentspec.engine.draft.base import DraftView, Observed, Proposal
 from agentspec.engine.request import GenerationRequest
 from agentspec.engine.sampling import SamplingParams
 from agentspec.settings import EngineSettings
+from agentspec.wire.errors import InvalidRequest
 from tests.engine.core.toy import (
     FLAT,
     TOKEN_BYTES,
@@ -185,10 +186,13 @@ def test_dropped_while_it_runs_and_taken_in_again() -> None:
     assert runner.taps == (3,) and watcher.seen
     engine.drop_drafter("watcher")
     assert runner.taps == () and not watcher.seen
-    drain(engine)
-    engine.add_drafter(Watcher(model, (0,)))
     engine.add(request(1, [A, B], ("watcher",)))
     drain(engine)
+    engine.add_drafter(Watcher(model, (0,)))
+    engine.add(request(2, [A, B], ("watcher",)))
+    drain(engine)
+    with pytest.raises(InvalidRequest, match="never"):
+        engine.add(request(3, [A, B], ("never",)))
 
 
 def test_a_drafter_that_cannot_be_served_changes_nothing() -> None:

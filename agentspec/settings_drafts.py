@@ -1,0 +1,27 @@
+"""Settings of the engine's drafts. Leaf module: imports no room."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A draft that is loaded beside the model (docs/drafts.md).
+
+    path: its folder. name: of the source; None: its method ("dspark", "eagle3", ...).
+    head_rows: only the first so many token ids are drafted, where it uses the model's lm_head (the
+        frequent ones, in a BPE vocabulary); cheaper, and a little less is accepted. None: all.
+    candidates: tokens of each row that a Markov head looks at.
+    forced: what stands in a block for tokens that a grammar forced before it: "anchor": the last of
+        them; "block": all. blind: draft as if there were no grammar. Both for measuring.
+    """
+
+    path: Annotated[str, Meta(min_length=1)]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] | None = None
+    head_rows: Annotated[int, Meta(ge=16)] | None = None
+    candidates: Annotated[int, Meta(ge=1, le=512)] = 128
+    forced: Literal["anchor", "block"] = "anchor"
+    blind: bool = False

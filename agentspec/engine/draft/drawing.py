@@ -130,7 +130,7 @@ class Drawing:
         self.tokens.append(token)
         self._confidence.append(min(confidence, 1.0))
         if self._dense:
-            self._rows.append(torch.zeros(self._vocab) if probs is None else probs.float())
+            self._rows.append(torch.zeros_like(self._rows[-1]) if probs is None else probs)
         if self._history is not None:
             self._history.push(token)
         if not self._walk.advance(token) or len(self.tokens) >= self.limit:

@@ -162,7 +162,7 @@ class StepDrafter:
         """[U] -> [V]."""
         if self._whole:
             return logits
-        scores = torch.full((self.config.shape.vocab,), -torch.inf)
+        scores = logits.new_full((self.config.shape.vocab,), -torch.inf)
         scores[self._target_ids] = logits
         return scores
 

@@ -105,8 +105,6 @@ def test_unseeded_drafts_are_dense_and_of_the_targets_own_law():
         make(
             sampling=SamplingParams(temperature=1.0, top_p=0.9),
             sources=("draft_model",),
-            constraint=TOOL_LIKE,
-            stop_ids=frozenset({EOS}),
             max_tokens=30,
         )
     )["r"]

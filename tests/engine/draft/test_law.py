@@ -14,6 +14,7 @@ from agentspec.engine.draft import create, names
 from agentspec.engine.draft.base import Proposal
 from agentspec.engine.sampling import SamplingParams
 from tests.engine.draft import toyworld
+from tests.engine.draft.toymodels import ToySteps, draft_model
 from tests.engine.draft.toyworld import (
     Dense,
     Grammar,
@@ -57,6 +58,8 @@ DRAFTERS: dict[str, Callable[[int, toyworld.Dice], object]] = {
     "one-hot": lambda vocab, dice: OneHot(vocab, length=3),
     "one-hot tree": lambda vocab, dice: Tree(vocab),
     "dense tree": Tree,
+    "draft_model": lambda vocab, dice: draft_model(vocab),
+    "eagle3 and mtp": lambda vocab, dice: ToySteps(vocab),
     **{name: lambda vocab, dice, name=name: create(name) for name in names()},
 }
 CUTS: dict[str, toyworld.Cut] = {

@@ -64,6 +64,9 @@ class Dice(Entropy):
     def coin(self, position: int, probability: float, attempt: int = 0) -> bool:
         return bool(self.pick([1.0 - probability, probability], position))
 
+    def draft(self, position: int, probs: torch.Tensor) -> int:
+        return self.pick(probs.tolist())
+
     def choose(self, position: int, probs: torch.Tensor) -> int:
         return self.pick(probs.tolist(), position)
 
@@ -334,6 +337,7 @@ Make = Callable[[Dice], object]
 def step(world: World, view: DraftView, drafter, entropy: Entropy, cut: Cut, limit: int) -> Prefix:
     """One step as the engine does it: draft, filter, cut, verify, commit. The committed tokens."""
     output = tuple(view.tokens[len(world.prompt) :])
+    view.entropy = entropy
     proposal = drafter.propose([view], [limit])[0]
     proposal = constrain_draft(view, proposal, limit)
     proposal = proposal.cut(cut(view, proposal))

@@ -54,6 +54,7 @@ layers = [0, 2]
 [draft]
 block_size = 4
 markov_rank = 8
+[export]
 [loss]
 [train]
 epochs = 4
@@ -113,6 +114,7 @@ _TABLE = {
     "online": "cache",
     "layers": "cache",
     "ce": "loss",
+    "markov_head_type": "draft",
     "int8": "export",
     "embeddings": "export",
     "endpoint": "regenerate",

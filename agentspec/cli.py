@@ -70,6 +70,7 @@ def _mendable() -> tuple[type[BaseException], ...]:
 def build_parser() -> argparse.ArgumentParser:
     """Every command; ``run`` of the parsed arguments carries it out."""
     from agentspec.bench.cli import add_parser as add_bench
+    from agentspec.bench.route.cli import add_parser as add_route
     from agentspec.connect.cli import add_parser as add_connect
     from agentspec.engine.train.cli import add_parser as add_draft
     from agentspec.store.cost_cli import add_parser as add_cost
@@ -91,6 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_keys(commands, _add_settings, lambda name: partial(_keys, name))
     add_connect(commands)
     add_draft(commands)
+    add_route(commands, _add_settings, _settings)
     add_bench(commands)
     return parser
 

@@ -39,7 +39,7 @@ class RoutingSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tpot_ms: _More = 50.0
     target_share: Annotated[float, Meta(gt=0.0, lt=1.0)] = 0.9
     miss_usd: _Money = 0.05
-    exploration: Annotated[float, Meta(gt=0.0, le=0.5)] = 0.02
+    exploration: Annotated[float, Meta(gt=0.0, le=0.5)] = 0.01
     budget_usd_per_h: _Money | None = None
     half_life: Annotated[float, Meta(ge=1.0, le=1e6)] = 50.0
     cache_s: _More = 3600.0

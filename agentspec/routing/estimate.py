@@ -22,6 +22,10 @@ from .taskclass import TaskClass
 
 Chain = tuple[tuple[str, ...], ...]
 _KILO = 1000.0
+_SOLD_CACHED = 0.1
+"""A vendor's price of a cached token, of a fresh one's, while none was billed: what most ask."""
+_KEPT_FOR = 20
+_MOST_KEPT = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What to expect. met: the chance that the target is met and the answer is right.
+    """What to expect. met: the chance that the target is met and the answer is right, taking the
+    expected times as true: that little is known makes a backend neither better nor worse.
 
     cost_nusd: None where no price is known. doubt: the relative standard deviation of the times.
-    measured: how many fresh measurements of the backend this rests on.
+    measured: how many fresh measurements of the backend this rests on; tried: how often it was
+    asked at all.
     """
 
     ttft_s: float
@@ -67,6 +73,7 @@ class Predicted:
     accepted_length: float
     doubt: float
     measured: float
+    tried: int = 0
 
     @property
     def e2e_s(self) -> float:
@@ -74,18 +81,38 @@ class Predicted:
 
 
 class _Pace:
-    """The two lines of one backend, and how far measurements lie from them (squared logs)."""
+    """The two lines of one backend. What load adds is believed slowly: in a few measurements it
+    can't be told from what their prompts add, and it would be carried to other loads."""
 
     def __init__(self, half_life: float):
-        self.step_s = Line((0.03, 0.001), (1.0, 8.0), 1.0, half_life)
-        self.ttft_s = Line((0.3, 0.05, 0.02), (1.0, 10.0, 8.0), 1.0, half_life)
+        self.step_s = Line((0.03, 0.0003), (1.0, 30.0), (0.5, 5.0), half_life)
+        self.ttft_s = Line((0.3, 0.05, 0.003), (1.0, 10.0, 30.0), (0.5, 0.5, 20.0), half_life)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Of one backend and class. The spreads are variances of logarithms, the doubts of their means;
+    right: the chance of an answer without error whose calls are valid."""
+
+    version: tuple[int, int]
+    tick: int
+    pace: _Pace
+    length: float
+    token_factor: float
+    token_spread: float
+    token_doubt: float
+    first_factor: float
+    first_spread: float
+    first_doubt: float
+    out_tok: float
+    right: float
 
 
 class Estimator:
     """Learns from outcomes, in the order in which they are handed in.
 
     tariff: listed prices of (backend, model, input tokens), if any. fleets: of backends that are
-    equal engines, which are measured together.
+    equal engines, which are measured together. sold: the vendors' backends.
     """
 
     def __init__(
@@ -95,22 +122,33 @@ class Estimator:
         *,
         tariff: Callable[[str, str, float], Tariff | None] = lambda *_: None,
         fleets: Mapping[str, str] | None = None,
+        sold: frozenset[str] = frozenset(),
     ):
+        self._sold = sold
         self._half_life = half_life
         self._target = target
         self._tariff = tariff
         self._fleets = fleets or {}
         self._paces: dict[str, _Pace] = {}
-        self._length = Tree(0.0, 0.1, half_life)  # log of tokens a step
-        self._extra = Tree(0.0, 0.05, half_life)  # log of token_s over the line's
-        self._first = Tree(0.0, 0.25, half_life)  # log of ttft_s over the line's
+        self._length = Tree(0.0, 0.05, half_life)  # log of tokens a step
+        self._extra = Tree(0.0, 0.03, half_life)  # log of token_s over the line's
+        self._first = Tree(0.0, 0.08, half_life)  # log of ttft_s over the line's
         self._out = Tree(math.log(200.0), 1.0, half_life)  # log of tokens
         self._errors = Tree(0.02, 0.02, half_life)
         self._valid = Tree(0.98, 0.02, half_life)
         self._warm = Tree(0.9, 0.04, half_life)  # share found of what lies in the cache
         self._cold = Tree(0.05, 0.04, half_life)  # share found of a prompt seen for the first time
         self._price = Ratio(min(half_life, 20.0))
+        self._unmeasured = _Pace(half_life)
+        self._kept: dict[tuple[str, str, TaskClass], _Known] = {}
+        self._versions: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
         self.tick = 0
+
+    def _measured(self, *names: str) -> None:
+        """What was worked out of them holds no more."""
+        for name in names:
+            self._versions[name] = self._versions.get(name, 0) + 1
 
     def _of(self, backend: str, model: str) -> str:
         return f"{self._fleets.get(backend, backend)} {model}"
@@ -125,25 +163,20 @@ class Estimator:
         return max(cold, warm)
 
     def predict(self, backend: str, work: Work) -> Predicted:
-        """Pure. About 30 microseconds."""
-        label, task, tick = self._of(backend, work.model), work.task, self.tick
-        pace = self._paces.get(label) or _Pace(self._half_life)
-        mine = _under(label, task)
-        length = self._length.at(mine, tick)
-        extra, first = self._extra.beside(mine, tick), self._first.beside(mine[:2], tick)
+        """Pure, but for what it remembers of what it has worked out."""
+        tick, known = self.tick, self._known(backend, work)
+        pace, target = known.pace, self._target
         steps, prompt = (1.0, work.load), (1.0, work.fresh_tok / _KILO, work.load)
         step_s, base_s = pace.step_s.at(steps), pace.ttft_s.at(prompt)
-        token_s = step_s * math.exp(extra.mean - length.mean)
-        ttft_s = base_s * math.exp(first.mean)
-        out_tok = min(math.exp(self._out.at(task.chain(), tick).mean), work.most_out_tok)
-        token_doubt = extra.doubt + length.doubt
-        token_doubt += extra.variance * pace.step_s.doubt(steps, step_s, tick)
-        first_doubt = first.doubt + first.variance * pace.ttft_s.doubt(prompt, base_s, tick)
-        met = within(self._target.ttft_s, ttft_s, first.variance + min(first_doubt, 1.0))
-        met *= within(self._target.token_s, token_s, extra.variance + min(token_doubt, 1.0))
-        met *= 1.0 - min(max(self._errors.at(_under(backend, task)[:2], tick).mean, 0.0), 1.0)
-        if task.kind in ("tool", "plan", "json"):
-            met *= min(max(self._valid.at(mine[:2], tick).mean, 0.0), 1.0)
+        token_s, ttft_s = step_s * known.token_factor, base_s * known.first_factor
+        out_tok = min(known.out_tok, work.most_out_tok)
+        token_doubt = known.token_spread * pace.step_s.doubt(steps, step_s, tick)
+        token_doubt += known.token_doubt
+        first_doubt = known.first_spread * pace.ttft_s.doubt(prompt, base_s, tick)
+        first_doubt += known.first_doubt
+        met = known.right
+        met *= within(target.ttft_s, ttft_s, known.first_spread)
+        met *= within(target.token_s, token_s, known.token_spread)
         return Predicted(
             ttft_s,
             token_s,
@@ -151,10 +184,44 @@ class Estimator:
             work.cached_tok,
             self._cost(backend, work, out_tok),
             met,
-            math.exp(length.mean),
+            known.length,
             math.sqrt(min(token_doubt + first_doubt, 4.0)),
             pace.ttft_s.weight(tick),
+            self._tried.get(self._of(backend, work.model), 0),
         )
+
+    def _known(self, backend: str, work: Work) -> _Known:
+        """What load and prompt don't change; worked out anew when the backend was measured again,
+        or has not been for a while."""
+        label, task, tick = self._of(backend, work.model), work.task, self.tick
+        version = self._versions.get(label, 0), self._versions.get(backend, 0)
+        kept = self._kept.get((backend, label, task))
+        if kept is not None and kept.version == version and tick - kept.tick < _KEPT_FOR:
+            return kept
+        mine, errors = _under(label, task), _under(backend, task)[:2]
+        length = self._length.at(mine, tick)
+        extra, first = self._extra.beside(mine, tick), self._first.beside(mine[:2], tick)
+        right = 1.0 - min(max(self._errors.at(errors, tick).mean, 0.0), 1.0)
+        if task.kind in ("tool", "plan", "json"):
+            right *= min(max(self._valid.at(mine[:2], tick).mean, 0.0), 1.0)
+        known = _Known(
+            version=version,
+            tick=tick,
+            pace=self._paces.get(label) or self._unmeasured,
+            length=math.exp(length.mean),
+            token_factor=math.exp(extra.mean - length.mean),
+            token_spread=extra.variance,
+            token_doubt=extra.doubt + length.doubt,
+            first_factor=math.exp(first.mean),
+            first_spread=first.variance,
+            first_doubt=first.doubt,
+            out_tok=math.exp(self._out.at(task.chain(), tick).mean),
+            right=right,
+        )
+        if len(self._kept) > _MOST_KEPT:
+            self._kept.clear()
+        self._kept[backend, label, task] = known
+        return known
 
     def _cost(self, backend: str, work: Work, out_tok: float) -> float | None:
         tariff = self._tariff(backend, work.model, work.in_tok)
@@ -169,7 +236,8 @@ class Estimator:
             if fresh is None and out is None:
                 return None
             fresh, out = fresh or 0.0, out or 0.0
-            cached = fresh if cached is None else cached
+            if cached is None:
+                cached = fresh * _SOLD_CACHED if backend in self._sold else 0.0
         return work.fresh_tok * fresh + work.cached_tok * cached + out_tok * out
 
     def learn(self, outcome: Outcome, seen_tok: int = 0) -> None:
@@ -180,6 +248,8 @@ class Estimator:
         self.tick += 1
         label = self._of(outcome.backend, outcome.model)
         mine, errors = _under(label, outcome.task), _under(outcome.backend, outcome.task)[:2]
+        self._tried[label] = self._tried.get(label, 0) + 1
+        self._measured(label, outcome.backend, *outcome.failed)
         for name in outcome.failed:
             self._errors.add(_under(name, outcome.task)[:2], 1.0, self.tick)
         if outcome.status == "error":

@@ -2,8 +2,9 @@
 
 A measurement counts half after ``half_life`` later ones of its node. The special node's mean is
 drawn towards the general one's by ``PULL`` measurements' worth, so that a class seen twice is
-believed a little and one seen often is believed. What hasn't been measured for a while becomes
-uncertain: its weight halves with every ``STALE`` measurements made elsewhere.
+believed a little and one seen often is believed; the most general one hardly to the prior. What
+hasn't been measured for a while is believed as before, with more doubt: its weight there halves
+with every ``STALE`` measurements elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PULL = 5.0
+ROOT_PULL = 0.5
 STALE = 400.0
 MOST_NODES = 20_000
 
@@ -80,17 +82,17 @@ class Tree:
 
     def at(self, chain: Sequence[tuple[str, ...]], tick: int) -> Estimate:
         """The best guess for the last key of the chain."""
-        mean, variance, count = self._prior, self._spread, 0.0
+        mean, variance, fresh, pull = self._prior, self._spread, 0.0, ROOT_PULL
         for key in chain:
             node = self._nodes.get(key)
             if node is None:
                 continue
-            weight = node.weight(tick)
-            total = weight + PULL
-            variance = (weight * node.variance + PULL * variance) / total
-            mean = (weight * node.mean + PULL * mean) / total
-            count = max(count, weight)
-        return Estimate(mean, variance, count)
+            total = node.count + pull
+            variance = (node.count * node.variance + PULL * variance) / (node.count + PULL)
+            mean = (node.count * node.mean + pull * mean) / total
+            pull = PULL
+            fresh = max(fresh, node.weight(tick))
+        return Estimate(mean, variance, fresh)
 
     def beside(self, chain: Sequence[tuple[str, ...]], tick: int) -> Estimate:
         """What the special adds to the general: what all have in common is left to others, who

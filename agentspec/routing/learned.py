@@ -6,8 +6,11 @@ Rakhlin's inverse gap weighting (SquareCB, arXiv 2002.04926): an option that is 
 With ``gamma = (K - 1) / exploration`` all exploring together costs at most ``exploration`` times
 the usual loss a request, and it happens where it is cheap: on short prompts, at a session's start.
 Moving a session in its middle is a gap of its whole cold cache. A floor keeps every option that
-costs at most the usual loss more within reach, and one of which little is known, or little by now,
-is taken as equal at the start of sessions, unless it seems far worse.
+costs at most the usual loss more within reach, and one that was hardly ever tried is taken as equal
+at the start of sessions.
+
+When the best turns bad (the usual loss of late is far above that of the long run), exploring may
+cost more, in proportion, until that is the long run.
 
 Money is weighed by a price that a pacer moves (primal-dual, as in ParetoBandit, arXiv 2604.00136):
 up while more is spent than the budget allows, down to nothing else.
@@ -18,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .estimate import Predicted
-from .policy import Option, Ranking, over_turns
+from .policy import FEW, Option, Ranking, over_turns
 
 _USUAL_AT_FIRST_USD = 0.01
 _USUAL_KEEP = 0.98
-_FEW = 3.0
-_TRIED_AT = 3.0
+_CALM_KEEP = 0.998
+_MOST_RESTLESS = 10.0
 _PACER_STEP = 0.02
 _MOST_WEIGHT = 20.0
 
@@ -60,7 +63,7 @@ class Learned:
         self._exploration = exploration
         self._miss_usd = miss_usd
         self._draw = draw
-        self._usual_usd = _USUAL_AT_FIRST_USD
+        self._usual_usd = self._calm_usd = _USUAL_AT_FIRST_USD
         self.pacer = pacer
 
     def loss_usd(self, option: Option, predicted: Predicted) -> float:
@@ -71,9 +74,11 @@ class Learned:
         scores = [over_turns(o, turns, self.loss_usd) for o in options]
         now = [self.loss_usd(o, o.now) for o in options]
         best = min(range(len(options)), key=lambda i: scores[i])
-        new = [o.now.measured < _FEW and not any(p.home for p in options) for o in options]
+        starts = not any(option.home for option in options)
+        new = [starts and self._is_new(option) for option in options]
         chances = self._chances(scores, now, best, new)
         self._usual_usd += (1.0 - _USUAL_KEEP) * (now[best] - self._usual_usd)
+        self._calm_usd += (1.0 - _CALM_KEEP) * (now[best] - self._calm_usd)
         chosen = self._drawn(chances, best)
         rest = sorted((i for i in range(len(options)) if i != chosen), key=lambda i: scores[i])
         reason = "the least expected loss" if chosen == best else "another than the best, to learn"
@@ -86,18 +91,24 @@ class Learned:
         count, usual = len(scores), max(self._usual_usd, 1e-9)
         if count == 1:
             return (1.0,)
-        gamma = (count - 1) / self._exploration
+        restless = min(max(usual / max(self._calm_usd, 1e-9), 1.0), _MOST_RESTLESS)
+        gamma = (count - 1) / (self._exploration * restless)
         floor = self._exploration / (2.0 * count)
         chances = [0.0] * count
         for i in range(count):
             if i == best:
                 continue
             gap = max(now[i] - now[best], scores[i] - scores[best], 0.0) / usual
-            gap = 0.0 if new[i] and gap <= _TRIED_AT else gap
+            gap = 0.0 if new[i] else gap
             chance = 1.0 / (count + gamma * gap)
             chances[i] = max(chance, floor) if gap <= 1.0 else chance
         chances[best] = 1.0 - sum(chances)
         return tuple(chances)
+
+    def _is_new(self, option: Option) -> bool:
+        """A vendor without a known price is not tried for the sake of it."""
+        priced = not option.sold or option.now.cost_nusd is not None
+        return option.now.tried < FEW and priced
 
     def _drawn(self, chances: Sequence[float], best: int) -> int:
         left = self._draw()

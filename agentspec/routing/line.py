@@ -18,15 +18,19 @@ _LEAST = 1e-9
 
 class Line:
     """prior: the terms believed before anything was measured; trust: in how many measurements'
-    worth, each at a typical size of its term."""
+    worth of each, at a typical size of its term."""
 
     def __init__(
-        self, prior: Sequence[float], typical: Sequence[float], trust: float, half_life: float
+        self,
+        prior: Sequence[float],
+        typical: Sequence[float],
+        trust: Sequence[float],
+        half_life: float,
     ):
         self._size = len(prior)
         self._keep = 0.5 ** (1.0 / half_life)
         scale = max(sum(p * t for p, t in zip(prior, typical, strict=True)), _LEAST)
-        self._ridge = [trust * (t / scale) ** 2 for t in typical]
+        self._ridge = [n * (t / scale) ** 2 for n, t in zip(trust, typical, strict=True)]
         self._a = [[0.0] * self._size for _ in prior]
         self._b = [0.0] * self._size
         self._prior = list(prior)
@@ -55,15 +59,20 @@ class Line:
 
     def at(self, terms: Sequence[float]) -> float:
         """What is to be expected."""
-        return max(sum(c * t for c, t in zip(self._coef, terms, strict=True)), _LEAST)
+        total = 0.0
+        for coef, term in zip(self._coef, terms, strict=True):
+            total += coef * term
+        return total if total > _LEAST else _LEAST
 
     def doubt(self, terms: Sequence[float], value: float, tick: int) -> float:
         """The relative variance of what is expected, in units of that of one measurement."""
         total = 0.0
-        for i in range(self._size):
-            row = self._inverse[i]
-            total += terms[i] * sum(row[j] * terms[j] for j in range(self._size))
-        return total / (value * value) / 0.5 ** ((tick - self._tick) / STALE)
+        for term, row in zip(terms, self._inverse, strict=True):
+            inner = 0.0
+            for entry, other in zip(row, terms, strict=True):
+                inner += entry * other
+            total += term * inner
+        return total / (value * value) * 2.0 ** ((tick - self._tick) / STALE)
 
     def weight(self, tick: int) -> float:
         """How many fresh measurements it is worth now."""

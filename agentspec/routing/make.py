@@ -64,7 +64,9 @@ def router_of(
 ) -> Router:
     """clock_s: of outcomes' ``at_s``. seed: of the draws of policies that explore."""
     wanted, rules = settings.routing, rules_of(settings)
-    estimator = Estimator(wanted.half_life, target_of(wanted), tariff=tariff, fleets=rules.fleets)
+    estimator = Estimator(
+        wanted.half_life, target_of(wanted), tariff=tariff, fleets=rules.fleets, sold=rules.sold
+    )
     shadow = None
     if wanted.shadow is not None:
         shadow = policy_of(wanted.shadow, wanted, pacer, seed + 1)

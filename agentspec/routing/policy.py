@@ -14,6 +14,9 @@ from typing import Protocol
 
 from .estimate import Predicted
 
+FEW = 3
+FRESH = 0.5
+"""A backend that was tried less often, or whose measurements are worth less by now, is unknown."""
 STAYS = 0.03
 """A session leaves the backend that has its text for what is better by more than this share."""
 _UNPRICED_VENDOR_NUSD = 1e12
@@ -75,6 +78,21 @@ def certain(scores: Sequence[float], reason: str) -> Ranking:
     return Ranking(order, chances, tuple(scores), reason)
 
 
+def to_try(options: Sequence[Option]) -> Ranking | None:
+    """For policies that leave nothing to chance: at the start of a session, that option first of
+    which least is known, as long as that is too little to compare it."""
+    if any(option.home for option in options):
+        return None
+    if not any(unknown(option.now) for option in options):
+        return None
+    scores = [o.now.measured if unknown(o.now) else math.inf for o in options]
+    return certain(scores, "little is known of it yet")
+
+
+def unknown(predicted: Predicted) -> bool:
+    return predicted.tried < FEW or predicted.measured < FRESH
+
+
 class Fixed:
     """The configured order."""
 
@@ -90,6 +108,8 @@ class Cheapest:
     name = "cheapest"
 
     def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        if (trial := to_try(options)) is not None:
+            return trial
         scores = [over_turns(o, turns, lambda o, p: o.cost_nusd(p) / 1e9) for o in options]
         return certain(scores, "the least money")
 
@@ -100,6 +120,8 @@ class Fastest:
     name = "fastest"
 
     def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        if (trial := to_try(options)) is not None:
+            return trial
         scores = [over_turns(o, turns, lambda _, p: p.e2e_s) for o in options]
         return certain(scores, "the least time")
 
@@ -113,6 +135,8 @@ class Slo:
         self._share = share
 
     def rank(self, options: Sequence[Option], turns: float) -> Ranking:
+        if (trial := to_try(options)) is not None:
+            return trial
         met = [over_turns(o, turns, lambda _, p: p.met) for o in options]
         # A home's bonus must not count as a malus here.
         met = [m / (1.0 - STAYS) if o.home else m for m, o in zip(met, options, strict=True)]

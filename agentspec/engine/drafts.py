@@ -1,6 +1,6 @@
 """The drafts of a running engine: read from a folder, taken in and dropped between two steps.
 
-Read next: ``draft/load.py`` and ``draft/load_steps.py`` (from a folder to a drafter).
+Read next: ``draft/load.py`` (from a folder to a drafter).
 """
 
 from __future__ import annotations
@@ -9,24 +9,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from agentspec.settings_drafts import DraftSettings
 from agentspec.wire.service import DraftCard
 
 from .draft.block import BlockOptions
 from .draft.draft_file import read_config
+from .draft.draft_model import open_draft_model
 from .draft.errors import DraftError
-from .draft.load import load_block
-from .draft.load_steps import load_steps
-from .draft.step_config import is_step_draft
+from .draft.load import load_draft
 from .draft.target import TargetFacts
 from .train.identity import chat_template_sha256, tokenizer_sha256, weights_id
 
 if TYPE_CHECKING:
+    from agentspec.settings import EngineSettings
+
     from .core import Engine
     from .draft.base import Drafter
     from .runners import AnyRunner
     from .tokenizer import Tokenizer
     from .turn import Planner
+
+
+DRAFT_MODEL = "draft_model"
+"""The name of a smaller model as a draft source, unless it is given one."""
 
 
 def facts_of(runner: AnyRunner, weights: Path, tokenizer: Tokenizer) -> TargetFacts:
@@ -40,18 +47,24 @@ def facts_of(runner: AnyRunner, weights: Path, tokenizer: Tokenizer) -> TargetFa
     )
 
 
-def load_draft(settings: DraftSettings, runner: AnyRunner, target: TargetFacts) -> Drafter:
-    """The drafter of a folder, whatever its method. Raises a kind of ``ModelError``."""
-    path = Path(settings.path).expanduser()
-    if is_step_draft(read_config(path)):
-        return load_steps(path, runner, target, name=settings.name, head_rows=settings.head_rows)
-    options = BlockOptions(
+def _is_model(path: Path) -> bool:
+    """Whether it is a language model of its own (GGUF, or so its config.json says)."""
+    if not path.is_dir():
+        return path.is_file()
+    raw = read_config(path)
+    kinds = raw.get("architectures") or ()
+    if any(mark in raw for mark in ("block_size", "target_layer_ids", "speculators_model_type")):
+        return False
+    return any(str(kind).endswith("ForCausalLM") for kind in kinds)
+
+
+def _options(settings: DraftSettings) -> BlockOptions:
+    return BlockOptions(
         blind=settings.blind,
         forced=settings.forced,
         candidates=settings.candidates,
         head_rows=settings.head_rows,
     )
-    return load_block(path, runner, target, name=settings.name, options=options)
 
 
 @dataclass(slots=True)
@@ -63,13 +76,26 @@ class Drafts:
 
     runner: AnyRunner
     target: TargetFacts
+    settings: EngineSettings
+    tokenizer: Tokenizer
     engine: Engine
     planner: Planner
     _loaded: dict[str, DraftCard] = field(default_factory=dict)
 
     def read(self, settings: DraftSettings) -> Drafter:
-        """Raises a kind of ``ModelError`` that names what doesn't fit."""
-        return load_draft(settings, self.runner, self.target)
+        """The drafter of a draft's folder, whatever its method, or of a whole smaller model.
+
+        Raises a kind of ``ModelError`` that names what doesn't fit.
+        """
+        path = Path(settings.path).expanduser()
+        if _is_model(path):
+            own = msgspec.structs.replace(self.settings, weights=str(path))
+            name = settings.name or DRAFT_MODEL
+            vocab = self.target.config.vocab
+            return open_draft_model(own, path, self.tokenizer, vocab, name=name)
+        return load_draft(
+            path, self.runner, self.target, name=settings.name, options=_options(settings)
+        )
 
     def take(self, drafter: Drafter, path: str) -> DraftCard:
         """Let requests use it from now on. Raises ``DraftError`` where its name is taken."""

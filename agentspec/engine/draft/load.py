@@ -35,15 +35,21 @@ if TYPE_CHECKING:
 
 
 def load_draft(
-    path: Path, runner: AnyRunner, target: TargetFacts, *, name: str | None = None
+    path: Path,
+    runner: AnyRunner,
+    target: TargetFacts,
+    *,
+    name: str | None = None,
+    options: BlockOptions | None = None,
 ) -> BlockDrafter | StepDrafter:
-    """A trained draft of any method, with its default options. name: None: its method.
+    """A trained draft of any method. name: None: its method.
 
     Raises ``DraftMismatch``, ``UnsupportedDraft``, ``DraftError`` or ``WeightsError``.
     """
     if is_step_draft(read_config(path)):
-        return load_steps(path, runner, target, name=name)
-    return load_block(path, runner, target, name=name)
+        rows = None if options is None else options.head_rows
+        return load_steps(path, runner, target, name=name, head_rows=rows)
+    return load_block(path, runner, target, name=name, options=options)
 
 
 def load_block(

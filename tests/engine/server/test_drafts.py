@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,23 @@ async def test_names_and_refusals(server: Server, draft: Path, tmp_path: Path):
     assert status == 400 and "one, two" in answer["error"]["message"]
     for name in ("one", "two"):
         assert (await call(server, "DELETE", f"/{name}"))[0] == 200
+
+
+async def test_a_whole_model_is_a_draft_too(server: Server, folder: Path, tmp_path: Path):
+    fields: dict[str, Any] = {"temperature": 0, "max_tokens": 40}
+    plain = await server.ask(agentspec={"speculation": "off"}, **fields)
+    config = json.loads((folder / "config.json").read_text())
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config["architectures"] = ["LlamaForCausalLM"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    status, card = await call(server, "POST", body={"path": str(tmp_path)})
+    assert (status, card["name"], card["taps"]) == (200, "draft_model", [])
+    answer = await server.ask(agentspec={"speculation": ["draft_model"]}, **fields)
+    assert answer["choices"] == plain["choices"]
+    count = answer["agentspec"]["sources"]["draft_model"]
+    assert count["accepted"] == count["drafted"] > 10, "the model itself is its best draft"
+    assert (await call(server, "DELETE", "/draft_model"))[0] == 200
 
 
 async def test_a_web_page_cannot_load_one(server: Server, draft: Path):

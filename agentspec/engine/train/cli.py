@@ -13,6 +13,7 @@ from .errors import TrainError
 from .spec import METHODS
 
 _STAGES = {
+    "prompts": "forty prompts to try the pipeline with, as JSON lines",
     "regenerate": "the target's own answers to the prompts",
     "cache": "the target's features of those answers",
     "train": "train a draft on them, from its checkpoint where there is one",
@@ -28,8 +29,9 @@ def add_parser(subparsers: Any) -> None:
     stages = parser.add_subparsers(dest="stage", required=True, metavar="STAGE")
     for name, told in _STAGES.items():
         stage = stages.add_parser(name, help=told, description=told)
-        stage.add_argument("--config", required=True, metavar="FILE", help="draft.toml")
-        if name not in ("regenerate", "cache"):
+        if name != "prompts":
+            stage.add_argument("--config", required=True, metavar="FILE", help="draft.toml")
+        if name not in ("prompts", "regenerate", "cache"):
             stage.add_argument("--method", choices=METHODS, help="instead of draft.method")
         _OPTIONS.get(name, _none)(stage)
         stage.set_defaults(run=run)
@@ -78,6 +80,9 @@ _OPTIONS = {
 
 def run(args: argparse.Namespace) -> int:
     """Carry a stage out; its result is JSON on standard output. Raises ``TrainError``."""
+    if args.stage == "prompts":
+        sys.stdout.write((Path(__file__).parent / "toy_prompts.jsonl").read_text())
+        return 0
     if importlib.util.find_spec("torch") is None:
         raise TrainError("drafts need torch: install 'agentspec[engine]'")
     from .config import load

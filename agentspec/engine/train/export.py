@@ -232,6 +232,7 @@ def _write(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor]) 
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / (WEIGHTS + ".part")
     save_file(tensors, draft, metadata={"format": "pt"})
+    draft.chmod(0o644)  # safetensors writes for the owner alone.
     draft.replace(folder / WEIGHTS)
     (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n")
     return (folder / WEIGHTS).stat().st_size

@@ -7,6 +7,11 @@ LATEST_MS = 7_258_118_400_000
 EXPECTED = "a date from 1970 to 2199"
 
 
+def nearest(ts_ms: int) -> int:
+    """The nearest millisecond of such a date: a clock may be wrong beyond any calendar."""
+    return max(0, min(ts_ms, LATEST_MS - 1))
+
+
 def is_date(ts_ms: int) -> bool:
     """Whether milliseconds UTC are of such a date."""
     return 0 <= ts_ms < LATEST_MS

@@ -66,22 +66,27 @@ def _prune(args: argparse.Namespace, url: str) -> int:
         before = datetime.fromtimestamp(rounded(engine, what, args.before) / 1000, UTC)
     finally:
         engine.dispose()
-    _say(f"{rows} rows before {before:%Y-%m-%d %H:%M} UTC deleted, whole partitions beside them")
+    more = ", and whole partitions" if engine.dialect.name == "postgresql" else ""
+    _say(f"{rows:,d} rows before {before:%Y-%m-%d %H:%M} UTC deleted{more}")
     return 0
 
 
 def _export(args: argparse.Namespace, url: str) -> int:
     from .connection import reading
-    from .export import export
+    from .export import ExportRefused, export
 
+    if args.since is not None and args.until is not None and args.until <= args.since:
+        raise ExportRefused("--until is exclusive: give a day after --since", param="--until")
     with reading(url) as connection:
-        export(
+        done = export(
             connection,
             args.to,
             since_ms=args.since,
             until_ms=args.until,
             told=lambda one: _say(f"{one.rows:9,d} rows  {one.path}"),
         )
+    if not done:
+        _say("there are no rows in that time, so nothing was written")
     return 0
 
 

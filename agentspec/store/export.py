@@ -29,6 +29,13 @@ class ExportUnavailable(StoreError):
     code = "export_unavailable"
 
 
+class ExportRefused(StoreError):
+    """What was asked for is no stretch of time."""
+
+    type = "invalid_request_error"
+    code = "invalid_export"
+
+
 @dataclass(frozen=True, slots=True)
 class Exported:
     """One file and its rows."""

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from .bulk import insert
+from .dates import nearest
 from .payload import packed
 from .record import CallsRecord, Note
 from .schema import request_payload, tool_call
@@ -35,7 +36,7 @@ def _calls(notes: Iterable[CallsRecord]) -> Iterable[dict[str, Any]]:
             yield {
                 "request_id": note.id,
                 "idx": idx,
-                "ts_ms": note.ts_ms,
+                "ts_ms": nearest(note.ts_ms),
                 "name": call.name[:_MAX_NAME].replace("\0", "\ufffd"),
                 "valid": call.valid,
                 "repaired": call.repaired,

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from .dates import nearest
 from .record import PayloadRecord
 from .schema import request_payload
 
@@ -76,7 +77,7 @@ def packed(record: PayloadRecord) -> dict[str, Any]:
     return {
         "request_id": record.id,
         "kind": record.kind,
-        "ts_ms": record.ts_ms,
+        "ts_ms": nearest(record.ts_ms),
         "codec": CODEC,
         "redacted": redacted,
         "plain_bytes": len(plain),

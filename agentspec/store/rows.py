@@ -15,6 +15,7 @@ from sqlalchemy.exc import DataError, IntegrityError, SQLAlchemyError
 from . import bulk
 from .cells import Additions
 from .database import insert_new, upsert
+from .dates import nearest
 from .notes import write_notes
 from .record import RequestRecord
 from .replay import Batch
@@ -42,9 +43,11 @@ def to_row(record: RequestRecord) -> dict[str, Any]:
     """The record as column values, made to fit: a row must not fail for what a client sent.
 
     A number too large for its column, or for a sum of many, becomes the largest there is, a text is
-    cut to ``MAX_TEXT``, NUL characters, which PostgreSQL has no place for, become U+FFFD.
+    cut to ``MAX_TEXT``, a time beyond all calendars is brought to their end (``dates``), and NUL
+    characters, which PostgreSQL has no place for, become U+FFFD.
     """
     row = msgspec.structs.asdict(record)
+    row["ts_ms"] = nearest(record.ts_ms)
     for name in _JSON:
         row[name] = msgspec.json.encode(row[name]).decode()
     texts = [text for text in _texts(row) if text]

@@ -16,11 +16,13 @@ from agentspec.settings import StoreSettings
 from agentspec.store import migrate, partition, retention, upkeep
 from agentspec.store.connection import reading
 from agentspec.store.database import connect, connect_reader
+from agentspec.store.export import export
 from agentspec.store.rebuild import floors, keep_rows, rebuild
-from agentspec.store.record import RequestRecord
+from agentspec.store.record import CallRecord, CallsRecord, RequestRecord
+from agentspec.store.replay import Batch
 from agentspec.store.retention import prune_once
 from agentspec.store.rollup_schema import DAY_MS, HOUR_MS, rollup
-from agentspec.store.rows import to_row, write
+from agentspec.store.rows import commit, to_row, write
 from agentspec.store.schema import request
 from agentspec.store.slices import Slice, sums
 from agentspec.store.upkeep import EVERY_MS, Upkeep
@@ -144,6 +146,33 @@ def test_export_holds_every_row_once(
     for file in files:
         day = int(datetime.fromisoformat(file.parent.name[5:] + "+00:00").timestamp()) * 1000
         assert {t - t % DAY_MS for t in parquet.read_table(file)["ts_ms"].to_pylist()} == {day}
+
+
+def test_an_export_of_nothing_says_so(
+    tmp_path: Path, url: str, records: list[RequestRecord], capsys: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("pyarrow.parquet")
+    config = tmp_path / "agentspec.toml"
+    config.write_text(f'[store]\nurl = "{url}"\n')
+    command = ["db", "export", "--config", str(config), "--to", str(tmp_path / "out")]
+    assert main([*command, "--since", "2001-01-01", "--until", "2001-01-02"]) == 0
+    assert "no rows" in capsys.readouterr().out
+    for until in ("2001-01-01", "2000-12-31"):
+        assert main([*command, "--since", "2001-01-01", "--until", until]) != 0
+        assert "--until" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("ts_ms", [-(2**62), -1, 253_402_300_800_000, 2**62])
+def test_a_clock_beyond_all_calendars_hinders_no_export(tmp_path: Path, engine: Engine, ts_ms: int):
+    pytest.importorskip("pyarrow.parquet")
+    call = CallsRecord("odd", ts_ms, [CallRecord("f", True)])
+    batch = Batch(rows=[RequestRecord("odd", ts_ms, cost_nusd=3)], notes=[call])
+    assert commit(engine, batch, tmp_path / "refused") == 0
+    with engine.connect() as connection:
+        done = export(connection, tmp_path / "out")
+    day = "date=1970-01-01" if ts_ms < 0 else "date=2199-12-31"
+    assert [(one.path.parent.name, one.rows) for one in done] == [(day, 1)] * 2
 
 
 def test_prune_and_rebuild_by_hand(

@@ -62,6 +62,7 @@ class Agentspec:
             )
 
         self._served = factory()
+        self._served.warm()
         self._checked = factory(canonical=False, flexible=True)
 
     def compile(self, schema: Any) -> Any:

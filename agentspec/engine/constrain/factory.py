@@ -150,6 +150,11 @@ class ConstraintFactory:
                 with self._lock:
                     self._building.pop(key, None)
 
+    def warm(self) -> None:
+        """Start the process in which heavy schemas are tried, so that the first need not wait."""
+        if self._trial is not None:
+            self._trial.warm()
+
     def _make_backend(self, name: str, hf_tokenizer_json: str, flexible: bool) -> Backend:
         if name == "llguidance":
             return LLGuidanceBackend(

@@ -1,4 +1,5 @@
-"""Objects with their keys in any order: the mask of the checked language, not of what is generated.
+"""Keys in any order, values in any spelling: the mask of the checked language, not of what is
+generated.
 
 llguidance writes declared keys in the schema's order, but takes keys of ``patternProperties`` as
 they come. Declared keys become patterns here; that required ones are there, that none is there
@@ -35,6 +36,31 @@ def free_order(out: dict[str, Any]) -> None:
         return
     named = {_spelled(names): properties[names[0]] for names in groups.values()}
     out["patternProperties"] = {**patterns, **named}
+
+
+def free_spelling(out: dict[str, Any]) -> None:
+    """Values that are listed become values of their types: each may be written in many ways.
+
+    That it is one of them is left to the check as well. A list that no type fits stays.
+    """
+    for key in ("enum", "const"):
+        if key not in out:
+            continue
+        listed = out[key] if key == "enum" else [out[key]]
+        kinds = dict.fromkeys(map(_kind, listed))
+        asked = out.get("type")
+        if asked is not None:
+            among = {*(asked if isinstance(asked, list) else [asked])}
+            among |= {"number"} if "integer" in among else set()
+            kinds = dict.fromkeys(kind for kind in kinds if kind in among)
+        if kinds:
+            del out[key]
+            out["type"] = list(kinds)
+
+
+def _kind(value: Any) -> str:
+    names = {bool: "boolean", type(None): "null", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "number")
 
 
 def _spelled(names: list[str]) -> str:

@@ -37,6 +37,7 @@ _CANONICAL = {
 _MAX_ROW_ITEMS = 40_000
 """Of the parser; an object with 5,000 optional members takes four times as many."""
 _FLEXIBLE = {"whitespace_flexible": True, "json_allow_general_unicode_escapes": True}
+"""Of JSON's spellings only the escaped slash is missing: the engine has none."""
 
 
 class LLGuidanceMatcher:

@@ -26,7 +26,7 @@ from agentspec.toolcall.formats import KNOWN_FORMATS, MASKED_FORMATS, mask_patte
 from agentspec.toolcall.pattern import plain_part
 from agentspec.toolcall.refs import is_plain, pointer
 
-from .free import free_order
+from .free import free_order, free_spelling
 from .names import name_patterns, names_held
 
 MAX_MULTIPLE = 1000
@@ -199,11 +199,13 @@ class _Relaxer:
 
     @staticmethod
     def widened(out: dict[str, Any]) -> None:
-        """What the checked language has beyond the engine's: order of keys, spellings of numbers.
+        """What the checked language has beyond the engine's: order of keys, spellings of numbers
+        and of texts, those in listed values too.
 
         1.0 and 1e2 are integers; the engine's bounded numbers have no exponents.
         """
         free_order(out)
+        free_spelling(out)
         for key in _BOUNDS & out.keys():
             del out[key]
         kinds = out.get("type")
@@ -353,6 +355,10 @@ class _Relaxer:
                 self.node(sub, f"{path}/{key}/{i}", branch_closable)
                 for i, sub in enumerate(node[key])
             ]
+            if not self.canonical and key != "allOf" and any(sub in ({}, True) for sub in subs):
+                # Without its required keys a branch may say nothing: then so do they all.
+                self.give_up(path, key)
+                continue
             if coerce:
                 self.give_up(path, "oneOf")
                 out.setdefault("allOf", []).append({"anyOf": subs})

@@ -79,6 +79,12 @@ class Trial:
                 reason = f"takes more than {limits.bytes >> 20} MiB to compile"
         raise TooCostly(f"The schema {reason}.", param=param)
 
+    def warm(self) -> None:
+        """Start the process, should it not run; returns before it is ready."""
+        with self._turn:
+            if self._process is None:
+                self._start()
+
     def close(self) -> None:
         """End the process; the next ``check`` starts another."""
         self._process = None

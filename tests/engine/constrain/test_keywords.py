@@ -185,6 +185,48 @@ CASES: dict[str, tuple[Any, list[str], list[str]]] = {
     ),
     "format unknown": ({"type": "string", "format": "colour"}, ['"any thing"'], ["1"]),
     "format is for strings": ({"format": "date"}, ["1", "[]", '"2024-01-31"'], ['"x"']),
+    "branches that only require": (
+        {
+            "properties": {"a": {"type": "integer"}, "b": {"type": "string"}},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+            "additionalProperties": False,
+        },
+        ['{"a": 1}', '{"b": "s", "a": 1}', "7"],
+        ["{}", '{"c": 1}', '{"a": "s"}'],
+    ),
+    "one branch that only requires": (
+        {
+            "properties": {"a": {"type": "integer"}},
+            "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
+        },
+        ['{"a": 1}', '{"b": 2}'],
+        ["{}", '{"b": 1, "a": 1}', '{"a": "s"}'],
+    ),
+    "equal numbers": (
+        {"enum": [1, 2.5, -100]},
+        ["1", "1.0", "1e0", "10E-1", "2.50", "0.25e1", "-1e2", "-100.00"],
+        ["-1", "1.5", "100", "0", '"1"'],
+    ),
+    "equal numbers inside": (
+        {"const": {"a": [1, {"b": 0}]}},
+        ['{"a": [1, {"b": 0}]}', '{"a": [1.0, {"b": -0.0}]}', '{ "a" :[ 1e0 ,{"b":0e5}]}'],
+        ['{"a": [1, {"b": 1}]}', '{"a": [1]}', '{"a": [1, {"b": 0, "c": 1}]}'],
+    ),
+    "equal texts": (
+        {"enum": ["é", 'a"/', {"kéy": "x"}]},
+        ['"é"', '"\\u00e9"', '"a\\"/"', '"\\u0061\\u0022\\u002f"', '{"k\\u00e9y": "\\u0078"}'],
+        ['"e"', '"\\u00e8"', '"a/"', '{"key": "x"}'],
+    ),
+    "equal texts of other planes": (
+        {"const": "😀"},
+        ['"😀"', '"\\ud83d\\ude00"', '"\\uD83D\\uDE00"'],
+        ['"\\ud83d"', '"x"'],
+    ),
+    "keys in any order in a value": (
+        {"enum": [{"a": 1, "b": [True, None]}]},
+        ['{"a": 1, "b": [true, null]}', '{"b": [true, null], "a": 1}'],
+        ['{"a": 1}', '{"a": 1, "b": [null, true]}'],
+    ),
     "annotations": (
         {"title": "t", "default": 5, "examples": [1], "deprecated": True, "type": "string"},
         ['"a"'],

@@ -14,7 +14,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.split(",") if word)
 
 
-def _modes(text: str) -> tuple[str, ...]:
+def modes(text: str) -> tuple[str, ...]:
     """Names with ranges: "k1..k8" is k1,k2,...,k8."""
     found: list[str] = []
     for word in _words(text):
@@ -26,14 +26,14 @@ def _modes(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def numbers(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in _words(text))
 
 
 def add(kinds: Any) -> None:
     parser = kinds.add_parser("load", help="ways of scheduling speculation, under rising load")
-    parser.add_argument("--modes", type=_modes, default=_modes(MODES), metavar="NAME,..")
-    parser.add_argument("--concurrency", type=_numbers, default=(1, 2, 4, 8, 16, 32))
+    parser.add_argument("--modes", type=modes, default=modes(MODES), metavar="NAME,..")
+    parser.add_argument("--concurrency", type=numbers, default=(1, 2, 4, 8, 16, 32))
     parser.add_argument("--workloads", type=_words, default=("tool", "edit", "code", "chat"))
     parser.add_argument("--n", dest="count", type=int, default=3, help="requests a stream and run")
     parser.add_argument("--rounds", type=int, default=5, help="counted runs of each mode")

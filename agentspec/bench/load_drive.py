@@ -65,11 +65,21 @@ class Seen:
 
 @dataclass(slots=True)
 class Block:
-    """One uninterrupted run. shed: requests that the engine's full queue refused."""
+    """One uninterrupted run. shed: requests that the engine's full queue refused.
+
+    full_s, full_tokens: of a closed loop, up to the moment when nothing was left to come.
+    """
 
     seen: list[Seen] = field(default_factory=list)
     wall_s: float = 0.0
     shed: int = 0
+    full_s: float = 0.0
+    full_tokens: int = 0
+
+    @property
+    def steady_tok_s(self) -> float:
+        """As ``tok_s``, while all streams were taken: without the end, which the slowest decide."""
+        return self.full_tokens / self.full_s
 
     @property
     def tok_s(self) -> float:
@@ -125,7 +135,11 @@ class Driver:
                 more = request is not None
                 if request is not None:
                     self._add(request, self._clock(), block)
-            self._step()
+                else:
+                    block.full_s = self._clock() - start_s
+                    block.full_tokens = sum(seen.tokens for seen in block.seen)
+            if self._open:
+                self._step()
         block.wall_s = self._clock() - start_s
         return block
 

@@ -72,6 +72,9 @@ class Priced:
         self._clock.book(pass_seconds(self._curve, spans))
         return forward
 
+    def compact(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
+        self._inner.compact(pages, moves)
+
 
 @dataclass(slots=True)
 class Machine:
@@ -98,6 +101,9 @@ class Machine:
         rows = sum(len(span.logit_rows) for span in spans)
         return Forward(torch.tensor([[1.0, 0.0]]).expand(rows, 2))
 
+    def compact(self, pages: Sequence[int], moves: Sequence[tuple[int, int]], /) -> None:
+        """There is no K/V to move."""
+
 
 @dataclass(slots=True)
 class Draws:
@@ -105,8 +111,8 @@ class Draws:
 
     rates: P(token k accepted | those before it), by place, of an average sequence. spread: standard
     deviation of a sequence's log-odds around them. noise: of each token's log-odds around the
-    sequence's; told shares how much of it the confidences know. cost_s: seconds over (call,
-    sequence asked), booked on ``clock``. most: tokens of a draft.
+    sequence's. cost_s: seconds of a draft by the sequences asked, booked on ``clock``. truth: the
+    rate that all tokens really have, where the confidences are wrong; None: they are right.
     """
 
     rates: Sequence[float]
@@ -114,7 +120,7 @@ class Draws:
     cost_s: Callable[[int], float]
     spread: float = 0.0
     noise: float = 0.0
-    told: bool = True
+    truth: float | None = None
     seed: int = 0
     name: str = "draws"
     taps: tuple[int, ...] = ()
@@ -138,10 +144,11 @@ class Draws:
         draw = random.Random((self.seed * 7919 + view.sequence_id) * 1_000_033 + len(view.tokens))
         tokens, confidence = [], []
         for rate in self.rates[:count]:
-            own = _moved(rate, shift)
-            true = _moved(own, draw.gauss(0.0, self.noise)) if self.noise else own
-            tokens.append(RIGHT if draw.random() < true else WRONG)
-            confidence.append(true if self.told else rate)
+            own = moved(rate, shift)
+            true = moved(own, draw.gauss(0.0, self.noise)) if self.noise else own
+            chance = true if self.truth is None else self.truth
+            tokens.append(RIGHT if draw.random() < chance else WRONG)
+            confidence.append(true)
         return Proposal(tuple(tokens), (self.name,) * count, tuple(confidence))
 
     def commit(self, view: DraftView, proposal: Proposal, accepted: int, committed: int) -> None:
@@ -151,7 +158,7 @@ class Draws:
         del self._odds[view.sequence_id]
 
 
-def _moved(rate: float, odds: float) -> float:
+def moved(rate: float, odds: float) -> float:
     """``rate`` with its log-odds shifted."""
     if odds == 0.0 or not 0.0 < rate < 1.0:
         return rate

@@ -43,10 +43,25 @@ class Table:
     most: int
     rows: dict[int, dict[str, float]]
 
-    def curve(self) -> CostCurve:
-        """Seconds of a pass by its rows, as the column "off" tells it: a row a sequence."""
-        counts = tuple(self.rows)
-        return CostCurve.of(counts, [n / self.rows[n]["off"] for n in counts])
+    def machine(self) -> tuple[CostCurve, float]:
+        """Cost of a pass by rows, and seconds that each sequence adds (sampling, metadata).
+
+        A step without speculation has a row a sequence, so its time alone can't tell them apart:
+        the shape over rows is that of the one published verify curve, one factor and the seconds a
+        sequence are fitted on the column "off" (least squares of relative errors).
+        """
+        shape = CURVES["v4-flash-4xb300"]
+        aa = ab = bb = ay = by = 0.0
+        for sequences, row in self.rows.items():
+            unit = row["off"] / sequences
+            a, b = shape.seconds(sequences) * unit, sequences * unit
+            aa, ab, bb, ay, by = aa + a * a, ab + a * b, bb + b * b, ay + a, by + b
+        whole = aa * bb - ab * ab
+        factor, request_s = (ay * bb - by * ab) / whole, (by * aa - ay * ab) / whole
+        if request_s < 0.0:
+            factor, request_s = ay / aa, 0.0
+        scaled = [factor * seconds for seconds in shape.seconds_at]
+        return CostCurve(shape.rows, tuple(scaled)), request_s
 
 
 def _table(name: str, source: str, most: int, columns: str, *lines: str) -> Table:

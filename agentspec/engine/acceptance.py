@@ -3,9 +3,9 @@
 A source's own confidence is right for the traffic it was made for, at best. The correction is a
 shift of its log-odds, in two parts that add up: one of the source (apart for free text and within a
 grammar, where a mask removes what the target would not say), learnt slowly from all sequences, and
-one of the sequence, learnt fast. Each outcome moves them against the error of the prediction, as in
-logistic regression. Shifts come from committed tokens only, never from the draft they are applied
-to: so a cut by a corrected confidence is as safe as by the raw one.
+one of the sequence, learnt fast. Each outcome moves them against the error of the prediction, by
+what is still unknown of them. Shifts come from committed tokens only, never from the draft they are
+applied to: so a cut by a corrected confidence is as safe as by the raw one.
 
 A draft that was not verified teaches too: its first token stands where it is the token that came.
 """
@@ -20,10 +20,9 @@ from dataclasses import dataclass, field
 from .draft.base import FORCED, Proposal
 
 BINS = 10
-_SOURCE_RATE = 0.02
-_SEQUENCE_RATE = 0.4
-_SEQUENCE_RATE_LEAST = 0.08
-_SETTLING = 16
+_SOURCE_PRIOR, _SOURCE_LEAST = 0.5, 0.005
+_SEQUENCE_PRIOR, _SEQUENCE_LEAST = 0.25, 0.04
+"""Variance of a shift before anything was seen, and the least that is kept for change."""
 _MOST = 4.0
 _EDGE = 1e-4
 
@@ -39,12 +38,21 @@ class Bin:
 
 @dataclass(slots=True)
 class _Shift:
-    odds: float = 0.0
-    outcomes: int = 0
+    """An estimate of log-odds with its variance (a Kalman filter's step of logistic regression)."""
 
-    def learn(self, error: float, rate: float) -> None:
-        self.odds = max(-_MOST, min(_MOST, self.odds + rate * error))
-        self.outcomes += 1
+    variance: float
+    least: float
+    odds: float = 0.0
+
+    def learn(self, predicted: float, stands: bool) -> None:
+        information = predicted * (1.0 - predicted)
+        self.variance = max(self.least, self.variance / (1.0 + self.variance * information))
+        moved = self.odds + self.variance * (stands - predicted)
+        self.odds = max(-_MOST, min(_MOST, moved))
+
+
+def _source_shift() -> _Shift:
+    return _Shift(_SOURCE_PRIOR, _SOURCE_LEAST)
 
 
 @dataclass(slots=True)
@@ -52,7 +60,9 @@ class Acceptance:
     """The corrections of one engine. ``bins``: how right the corrected survivals were."""
 
     bins: list[Bin] = field(default_factory=lambda: [Bin() for _ in range(BINS)])
-    _sources: dict[tuple[str, bool], _Shift] = field(default_factory=lambda: defaultdict(_Shift))
+    _sources: dict[tuple[str, bool], _Shift] = field(
+        default_factory=lambda: defaultdict(_source_shift)
+    )
     _sequences: dict[int, dict[str, _Shift]] = field(default_factory=dict)
 
     def confidence(self, sequence: int, proposal: Proposal, masked: bool) -> list[float]:
@@ -104,11 +114,11 @@ class Acceptance:
     def _learn(
         self, sequence: int, source: str, masked: bool, predicted: float, stands: bool
     ) -> None:
-        error = float(stands) - predicted
-        self._sources[source, masked].learn(error, _SOURCE_RATE)
-        own = self._sequences.setdefault(sequence, {}).setdefault(source, _Shift())
-        rate = _SEQUENCE_RATE / (1.0 + own.outcomes / _SETTLING)
-        own.learn(error, max(rate, _SEQUENCE_RATE_LEAST))
+        self._sources[source, masked].learn(predicted, stands)
+        shifts = self._sequences.setdefault(sequence, {})
+        if source not in shifts:
+            shifts[source] = _Shift(_SEQUENCE_PRIOR, _SEQUENCE_LEAST)
+        shifts[source].learn(predicted, stands)
 
     def _count(self, survival: float, stands: bool) -> None:
         bin = self.bins[min(int(survival * BINS), BINS - 1)]

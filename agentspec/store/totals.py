@@ -83,12 +83,9 @@ def totals(connection: Connection, slice: Slice) -> Totals:
 
 
 def few(connection: Connection, slice: Slice) -> bool:
-    """Whether the slice's rows may be read one by one: those of its window are few, too, or an
-    index finds its own."""
-    counted = Slice(slice.window, {}, slice.floors)
-    if "key_id" in slice.where:
-        counted = slice
-    (found,) = sums(connection, counted, ("requests",)).values()
+    """Whether the rows of the slice's window are so few that they may be read one by one."""
+    whole = Slice(slice.window, {}, slice.floors)
+    (found,) = sums(connection, whole, ("requests",)).values()
     return found["requests"] <= slices.ROWS_READ
 
 

@@ -11,7 +11,8 @@ from msgspec import Meta
 class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A draft that is loaded beside the model (docs/drafts.md).
 
-    path: its folder. name: of the source; None: its method ("dspark", "eagle3", ...).
+    path: its folder; or a whole smaller model with the same tokenizer, a GGUF file or a folder.
+    name: of the source; None: its method ("dspark", "eagle3", ..., "draft_model").
     head_rows: only the first so many token ids are drafted, where it uses the model's lm_head (the
         frequent ones, in a BPE vocabulary); cheaper, and a little less is accepted. None: all.
     candidates: tokens of each row that a Markov head looks at.

@@ -27,7 +27,7 @@ def add_parser(
     parser = kinds.add_parser("draft", help="load and drop drafts of a running engine")
     whats = parser.add_subparsers(dest="draft_what", required=True)
     load = whats.add_parser("load", help="take a draft's folder in, without a restart")
-    load.add_argument("path", type=Path, help="a folder with config.json and safetensors")
+    load.add_argument("path", type=Path, help="a draft's folder, or a smaller model")
     load.add_argument("--name", help="of the source; the draft's method if left out")
     load.add_argument("--head-rows", type=int, metavar="N", help="draft the first N ids only")
     drop = whats.add_parser("drop", help="do without a draft from now on")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _CLASSES = {
     "suffix": ("suffix", "SuffixDrafter"),
+    "suffix_tree": ("suffix", "SuffixTreeDrafter"),
     "ngram": ("ngram", "NgramDrafter"),
 }
 

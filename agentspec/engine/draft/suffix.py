@@ -7,7 +7,7 @@ idea is SuffixDecoding's (arXiv 2411.04975); here over suffix automata, and conf
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .automaton import ROOT, Cursor, SuffixAutomaton
 from .base import EMPTY, DraftView, Proposal
@@ -129,6 +129,15 @@ class SuffixDrafter:
     def close(self, view: DraftView) -> None:
         text = self._texts.pop(view.sequence_id)
         self._store.keep(view.cache_scope, view.session, view.tokens, text.own)
+
+
+class SuffixTreeDrafter(SuffixDrafter):
+    """The same with branches: several continuations at once, as a tree."""
+
+    name = "suffix_tree"
+
+    def __init__(self, *, branches: int = 3, **options: Any):
+        super().__init__(branches=branches, **options)
 
 
 class _Text:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from agentspec.engine.draft import create
 from agentspec.engine.draft.base import DraftView
 from agentspec.engine.draft.suffix import SuffixDrafter
 from agentspec.engine.draft.tree import grow
@@ -61,13 +60,11 @@ def test_a_tree_learns_from_each_way_that_was_tested():
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_text_with_branches_is_the_references(temperature: float):
     world = World()
-    world.engine.drop_drafter("suffix")
-    world.engine.add_drafter(create("suffix", branches=3))
     requests = [
         make(
             f"r{i}",
             PROMPT * 2 + [i],
-            sources=("suffix",),
+            sources=("suffix_tree",),
             sampling=SamplingParams(temperature=temperature, seed=4),
             max_tokens=30,
         )

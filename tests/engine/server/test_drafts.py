@@ -151,3 +151,17 @@ async def test_drafts_of_the_settings(folder, draft, tmp_path_factory):
         assert [card.name for card in service.drafts()] == ["dspark", "second"]
         with pytest.raises(SettingsError, match=r"engine\.drafts: .*no/such"):
             build_service(settings(folder, drafts=[str(draft / "no/such")]))
+
+
+async def test_a_model_with_another_tokenizer_is_refused(server: Server, tmp_path: Path):
+    shape = tiny.Shape(vocab=VOCAB, context=1024)
+    tiny_vocabulary.write_folder(tmp_path)
+    kind = ["LlamaForCausalLM"]
+    tiny.write_folder(tmp_path, shape, tiny.random_weights(shape), architectures=kind)
+    file = tmp_path / "tokenizer.json"
+    written = json.loads(file.read_text())
+    vocab = written["model"]["vocab"]
+    vocab["a"], vocab["b"] = vocab["b"], vocab["a"]
+    file.write_text(json.dumps(written))
+    status, answer = await call(server, "POST", body={"path": str(tmp_path)})
+    assert status == 400 and "another tokenizer" in answer["error"]["message"]

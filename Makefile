@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 export VENV
 
-.PHONY: help setup serve test test-exact test-fuzz test-formats test-clients check bench lock clean
+.PHONY: help setup serve test test-exact test-fuzz test-formats test-peers test-clients check bench lock clean
 
 help:  ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -33,6 +33,9 @@ test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, 10,000 
 
 test-formats: setup  ## tool-call formats against the models' own chat templates (after scripts/peers.sh)
 	@$(BIN)/python -m pytest -m peers tests/grammars $(ARGS)
+
+test-peers: setup  ## real servers, faults on the wire (llama-server: scripts/peers.sh); some minutes
+	@$(BIN)/python -m pytest -m peers tests/peers $(ARGS)
 
 test-clients: setup  ## real coding agents (npm, PyPI) against a script and the engine; half an hour
 	@bash scripts/clients.sh

@@ -158,8 +158,8 @@ class Estimator:
     ) -> float:
         """Prompt tokens that the backend will find in its cache, of which it has seen so many."""
         label = self._of(backend, model)
-        cold = self._cold.at(((label,), (label, task.client)), self.tick).mean * in_tok
-        warm = self._warm.at(((label,),), self.tick).mean * min(seen_tok, in_tok)
+        cold = self._cold.at(_caches(label, task), self.tick).mean * in_tok
+        warm = self._warm.at(((), (label,)), self.tick).mean * min(seen_tok, in_tok)
         return max(cold, warm)
 
     def predict(self, backend: str, work: Work) -> Predicted:
@@ -310,10 +310,10 @@ class Estimator:
         known = min(seen_tok, outcome.in_tok)
         if known > 0.2 * outcome.in_tok:
             share = min(outcome.cached_tok / known, 1.0)
-            self._warm.add(((label,),), share, self.tick)
+            self._warm.add(((), (label,)), share, self.tick)
         elif not known:
             share = outcome.cached_tok / outcome.in_tok
-            self._cold.add(((label,), (label, outcome.task.client)), share, self.tick)
+            self._cold.add(_caches(label, outcome.task), share, self.tick)
 
     def _learn_prices(self, outcome: Outcome, label: str) -> None:
         fresh = outcome.in_tok - outcome.cached_tok
@@ -332,3 +332,8 @@ class Estimator:
 def _under(label: str, task: TaskClass) -> Chain:
     """The backend's own chain: what it does in general, for the kind, the client, the schema."""
     return tuple((label, *key) for key in task.chain())
+
+
+def _caches(label: str, task: TaskClass) -> Chain:
+    """How much of a prompt is found again is more the client's doing than the backend's."""
+    return ((), (label,), (label, task.client))

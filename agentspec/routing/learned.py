@@ -9,9 +9,6 @@ Moving a session in its middle is a gap of its whole cold cache. A floor keeps e
 costs at most the usual loss more within reach, and one that was hardly ever tried is taken as equal
 at the start of sessions.
 
-When the best turns bad (the usual loss of late is far above that of the long run), exploring may
-cost more, in proportion, until that is the long run.
-
 Money is weighed by a price that a pacer moves (primal-dual, as in ParetoBandit, arXiv 2604.00136):
 up while more is spent than the budget allows, down to nothing else.
 """
@@ -25,8 +22,6 @@ from .policy import FEW, Option, Ranking, over_turns
 
 _USUAL_AT_FIRST_USD = 0.01
 _USUAL_KEEP = 0.98
-_CALM_KEEP = 0.998
-_MOST_RESTLESS = 10.0
 _PACER_STEP = 0.02
 _MOST_WEIGHT = 20.0
 
@@ -63,7 +58,7 @@ class Learned:
         self._exploration = exploration
         self._miss_usd = miss_usd
         self._draw = draw
-        self._usual_usd = self._calm_usd = _USUAL_AT_FIRST_USD
+        self._usual_usd = _USUAL_AT_FIRST_USD
         self.pacer = pacer
 
     def loss_usd(self, option: Option, predicted: Predicted) -> float:
@@ -78,7 +73,6 @@ class Learned:
         new = [starts and self._is_new(option) for option in options]
         chances = self._chances(scores, now, best, new)
         self._usual_usd += (1.0 - _USUAL_KEEP) * (now[best] - self._usual_usd)
-        self._calm_usd += (1.0 - _CALM_KEEP) * (now[best] - self._calm_usd)
         chosen = self._drawn(chances, best)
         rest = sorted((i for i in range(len(options)) if i != chosen), key=lambda i: scores[i])
         reason = "the least expected loss" if chosen == best else "another than the best, to learn"
@@ -91,8 +85,7 @@ class Learned:
         count, usual = len(scores), max(self._usual_usd, 1e-9)
         if count == 1:
             return (1.0,)
-        restless = min(max(usual / max(self._calm_usd, 1e-9), 1.0), _MOST_RESTLESS)
-        gamma = (count - 1) / (self._exploration * restless)
+        gamma = (count - 1) / self._exploration
         floor = self._exploration / (2.0 * count)
         chances = [0.0] * count
         for i in range(count):

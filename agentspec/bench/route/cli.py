@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from agentspec.bench import report
 from agentspec.settings import Settings, SettingsError, with_defaults
 
-from agentspec.bench import report
 from .fleet import FLEET, Change
 
 _COLUMNS = ("policy", "cost_usd", "slo", "loss_usd", "regret", "worst_regret", "adapted")

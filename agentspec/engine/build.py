@@ -94,7 +94,9 @@ def build(
         compiler=constraints(tokenizer, settings),
         sources=settings.draft_sources,
     )
-    drafts = Drafts(runner, facts_of(runner, path, tokenizer), settings, tokenizer, engine, planner)
+    drafts = Drafts(
+        runner, facts_of(runner, settings, path, tokenizer), settings, tokenizer, engine, planner
+    )
     _load_drafts(settings, drafts)
     return Built(engine, planner, tokenizer, path, drafts)
 

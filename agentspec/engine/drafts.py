@@ -20,6 +20,7 @@ from .draft.draft_model import open_draft_model
 from .draft.errors import DraftError
 from .draft.load import load_draft
 from .draft.target import TargetFacts
+from .model.config import Stretch
 from .train.identity import chat_template_sha256, tokenizer_sha256, weights_id
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ DRAFT_MODEL = "draft_model"
 """The name of a smaller model as a draft source, unless it is given one."""
 
 
-def facts_of(runner: AnyRunner, weights: Path, tokenizer: Tokenizer) -> TargetFacts:
+def facts_of(
+    runner: AnyRunner, settings: EngineSettings, weights: Path, tokenizer: Tokenizer
+) -> TargetFacts:
     """What a draft of this target must fit."""
     return TargetFacts(
         config=runner.model.config,
+        stretch=Stretch(settings.rope_scale, settings.rope_scaling),
         format="int8" if runner.exact else runner.kind,
         weights_id=lambda: weights_id(weights),
         tokenizer_sha256=lambda: tokenizer_sha256(tokenizer),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TorchBackbone:
-    """A ``Backbone`` in float32."""
+    """A ``Backbone`` in float32, on the device of the target's tables."""
 
     def __init__(
         self,
@@ -42,17 +42,20 @@ class TorchBackbone:
         self.num_pages = num_pages
         self.config = config
         shape = config.shape
-        self._weights = _read(config, file)
+        self._device = embedding.device
+        self._weights = {n: w.to(self._device) for n, w in _read(config, file).items()}
         vocab, hidden = shape.vocab, shape.hidden
         self._embedding = embedding
         if "embed_tokens.weight" in file:
-            self._embedding = torch.from_numpy(file.dense("embed_tokens.weight", vocab, hidden))
+            own = file.dense("embed_tokens.weight", vocab, hidden)
+            self._embedding = torch.from_numpy(own).to(self._device)
         if "lm_head.weight" in file:
             rows = config.draft_vocab or vocab
-            head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden))
-        self._head = head if head.shape[0] == len(ids) else head[torch.from_numpy(ids).long()]
+            head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden)).to(self._device)
+        listed = torch.from_numpy(ids).long().to(self._device)
+        self._head = head if head.shape[0] == len(ids) else head[listed]
         self._cos, self._sin = (
-            table.float()
+            table.float().to(self._device)
             for table in rope_table(
                 positions + MOST_ROWS,
                 shape.head_dim,
@@ -62,7 +65,8 @@ class TorchBackbone:
         )
         slots = (num_pages + SCRATCH_PAGES) * PAGE
         self._key, self._value = (
-            torch.zeros(shape.layers, slots, shape.kv_heads, shape.head_dim) for _ in range(2)
+            torch.zeros((shape.layers, slots, shape.kv_heads, shape.head_dim), device=self._device)
+            for _ in range(2)
         )
 
     @torch.no_grad()
@@ -72,7 +76,7 @@ class TorchBackbone:
         for chunk in chunks:
             h = F.linear(chunk.features.float(), w["fc.weight"])
             h = rms_norm(h, w["hidden_norm.weight"], shape.norm_eps)
-            positions = torch.arange(chunk.start, chunk.start + h.shape[0])
+            positions = torch.arange(chunk.start, chunk.start + h.shape[0], device=self._device)
             slots = _slots(chunk.pages, positions)
             for index in range(shape.layers):
                 key, value = self._keys_values(h, index, positions)
@@ -83,16 +87,17 @@ class TorchBackbone:
         """See ``Backbone``."""
         hidden = torch.cat([self._one(block)[list(block.rows)] for block in blocks])
         logits = F.linear(hidden, self._head.float())
-        return hidden.contiguous().numpy(), logits.contiguous().numpy()
+        return hidden.cpu().contiguous().numpy(), logits.cpu().contiguous().numpy()
 
     def _one(self, block: Block) -> Tensor:
         """The rows of one block after the last norm: [T, E]."""
         w, shape = self._weights, self.config.shape
-        x = self._embedding[torch.tensor(block.ids)].float()
+        device = self._device
+        x = self._embedding[torch.tensor(block.ids, device=device)].float()
         count = x.shape[0]
-        positions = torch.arange(block.position, block.position + count)
-        seen = _slots(block.pages, torch.arange(block.context + count))
-        mask = torch.ones(count, block.context + count, dtype=torch.bool)
+        positions = torch.arange(block.position, block.position + count, device=device)
+        seen = _slots(block.pages, torch.arange(block.context + count, device=device))
+        mask = torch.ones(count, block.context + count, dtype=torch.bool, device=device)
         if self.config.causal:
             mask = mask.tril(block.context)
         for index in range(shape.layers):
@@ -138,7 +143,8 @@ class TorchBackbone:
 
 def _slots(pages: Sequence[int], positions: Tensor) -> Tensor:
     """[T] int64: where positions lie."""
-    return torch.tensor(pages)[positions // PAGE] * PAGE + positions % PAGE
+    table = torch.tensor(pages, device=positions.device)
+    return table[positions // PAGE] * PAGE + positions % PAGE
 
 
 def _read(config: BlockConfig, file: DraftFile) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ Read next: ``block_config.py`` (layouts), ``target.py`` (what must fit), ``block
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ def load_block(
     """
     config = block_config(read_config(path))
     check_fit(config, target)
+    config = replace(config, shape=config.shape.stretched(target.stretch))
     if runner.page_tokens != PAGE:
         raise UnsupportedDraft(f"drafts need engine.page_tokens = {PAGE}")
     options = options or BlockOptions()

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from agentspec.engine.model.config import UNSTRETCHED, Stretch
+
 from .errors import DraftMismatch
 
 if TYPE_CHECKING:
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 class TargetFacts:
     """The served target. format: its arithmetic ("int8", or of stock torch).
 
+    stretch: of its window, which a draft's layers must follow.
     weights_id, tokenizer_sha256, chat_template_sha256: see ``train/identity.py``; called only where
     a draft names one. None: not known, so that nothing is compared.
     """
 
     config: ModelConfig
     format: str
+    stretch: Stretch = UNSTRETCHED
     weights_id: Callable[[], str] | None = None
     tokenizer_sha256: Callable[[], str] | None = None
     chat_template_sha256: Callable[[], str] | None = None

@@ -17,6 +17,7 @@ from agentspec.engine.draft.errors import DraftError, DraftMismatch
 from agentspec.engine.draft.load import load_block
 from agentspec.engine.draft.target import TargetFacts, check_identity
 from agentspec.engine.exact_runner import ExactRunner, Unavailable
+from agentspec.engine.model.config import Stretch
 from agentspec.engine.model.errors import ModelError, WeightsError
 from agentspec.engine.runner import Runner
 from agentspec.settings import EngineSettings
@@ -271,6 +272,17 @@ def test_folders_that_hold_no_draft(runner, tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"no")
     with pytest.raises(DraftError, match=r"model\.safetensors"):
         load(tmp_path, runner)
+
+
+def test_a_draft_turns_as_its_stretched_target_does(runner, tmp_path):
+    raw = world.draft_config()
+    tensors = world.draft_tensors(raw)
+    path = world.write_draft(tmp_path / "a", raw, tensors)
+    facts = TargetFacts(config=runner.model.config, format="int8", stretch=Stretch(4.0, "linear"))
+    stretched = load_block(path, runner, facts)
+    assert stretched.config.shape.position_scale == 4.0
+    plain = drafted(path, runner)
+    assert proposal_of(stretched, runner, text()).confidence != plain.confidence
 
 
 def test_confidence_is_divided_by_its_calibration(runner, tmp_path):

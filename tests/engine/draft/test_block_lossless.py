@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 
 from agentspec.engine.batch import Span
 from agentspec.engine.core import Engine
@@ -75,12 +76,13 @@ def drafter_of(kind: str, runner: ExactRunner, path: Path, **options: Any) -> Dr
     raw = world.draft_config(**KINDS[kind])
     tensors = world.knowing(raw, bigrams(runner)) if kind == "good" else world.draft_tensors(raw)
     facts = TargetFacts(config=runner.model.config, format="int8")
+    chosen: dict[str, Any] = {"candidates": world.VOCAB} | options
     return load_block(
         world.write_draft(path, raw, tensors),
         runner,
         facts,
         name="draft",
-        options=BlockOptions(**({"candidates": world.VOCAB} | options)),
+        options=BlockOptions(**chosen),
     )
 
 
@@ -93,8 +95,8 @@ class Told:
     drafted: int = 0
 
 
-def generate(runner, drafters: Seq[Drafter], requests: Seq[GenerationRequest]) -> list[Told]:
-    engine = Engine(
+def engine_of(runner, drafters: Seq[Drafter]) -> Engine:
+    return Engine(
         runner,
         drafters,
         curve=FLAT,
@@ -102,6 +104,13 @@ def generate(runner, drafters: Seq[Drafter], requests: Seq[GenerationRequest]) -
         token_bytes=TOKEN_BYTES,
         clock=ToyClock(),
     )
+
+
+def generate(runner, drafters: Seq[Drafter], requests: Seq[GenerationRequest]) -> list[Told]:
+    return run(engine_of(runner, drafters), requests)
+
+
+def run(engine: Engine, requests: Seq[GenerationRequest]) -> list[Told]:
     told = {request.id: Told() for request in requests}
     for request in requests:
         engine.add(request)
@@ -159,8 +168,10 @@ def truth(folder):
     return of
 
 
-@pytest.mark.parametrize("grammar", GRAMMARS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+PAIRS = [("greedy", "free"), ("seeded", "json"), ("seeded-cut", "words"), ("greedy", "words")]
+
+
+@pytest.mark.parametrize(("sampling", "grammar"), PAIRS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_text_is_the_plain_one(kind, sampling, grammar, folder, truth, tmp_path):
     expected = [(one.text, one.reason) for one in truth(sampling, grammar)]
@@ -199,3 +210,21 @@ def test_forced_spans_before_the_block(forced, folder, truth, tmp_path):
     drafter = drafter_of("dspark", runner, tmp_path, forced=forced)
     told = generate(runner, [drafter], requests_of(8, SAMPLINGS["greedy"], JSON_LIKE))
     assert [one.text for one in told] == [one.text for one in truth("greedy", "json")]
+
+
+@pytest.mark.parametrize("kind", ["dspark", "good"])
+def test_scarce_pages_and_prefix_hits(kind, folder, truth, tmp_path):
+    """Preempted sequences come back, and later ones find pages: some with the plane, some not."""
+    runner = ExactRunner.load(structs.replace(SETTINGS, kv_tokens=288), folder)
+    drafter = drafter_of(kind, runner, tmp_path)
+    asked = requests_of(8, SAMPLINGS["greedy"], None)
+    expected = [one.text for one in truth("greedy", "free")]
+    engine = engine_of(runner, [drafter])
+    assert [one.text for one in run(engine, asked)] == expected
+    assert engine.stats().preemptions > 0
+    plain = [replace(one, id=f"plain {one.id}", sources=()) for one in asked]
+    assert [one.text for one in run(engine, plain)] == expected
+    again = [replace(one, id=f"again {one.id}") for one in asked]
+    before = engine.stats().prefix_hit_tokens
+    assert [one.text for one in run(engine, again)] == expected
+    assert engine.stats().prefix_hit_tokens > before

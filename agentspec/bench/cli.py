@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from . import load_cli, simulate_cli
+from . import draft_cli, load_cli, simulate_cli
 
 
 def words(text: str) -> list[str]:
@@ -37,6 +37,7 @@ def add_parser(subparsers: Any) -> None:
     _add_limits(kinds)
     _add_page(kinds)
     load_cli.add(kinds)
+    draft_cli.add(kinds, numbers, _finish)
     simulate_cli.add(kinds)
 
 

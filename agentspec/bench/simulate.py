@@ -40,7 +40,8 @@ _NORMAL = ((-1.7321, 1 / 6), (0.0, 2 / 3), (1.7321, 1 / 6))
 class World:
     """A machine and its traffic. request_s: of each sequence in a pass. rates, spread, noise: of
     ``Draws``. draft_s: seconds of a draft by the sequences in it. tokens: of each answer. most: the
-    most tokens drafted. bias: ``Draws.truth``. rounds: answers a stream; least: answers at all."""
+    most tokens drafted. bias: ``Draws.truth``. rounds: answers a stream; least: answers
+    at all. places: sequences that could run together (what "switch60" looks at)."""
 
     curve: CostCurve
     request_s: float = 0.0
@@ -55,6 +56,7 @@ class World:
     seed: int = 0
     rounds: int = 3
     least: int = 48
+    places: int = 32
 
     def drafting_seconds(self, sequences: int) -> float:
         return interpolate(*_columns(self.draft_s), sequences)
@@ -80,7 +82,7 @@ def simulate(world: World, mode: str, concurrency: int) -> Block:
         [draws],
         curve=world.curve,
         settings=EngineSettings(
-            max_sequences=concurrency,
+            max_sequences=max(concurrency, world.places),
             max_draft_tokens=world.most,
             step_tokens=max(512, concurrency * (world.most + 1)),
             context_tokens=length + 64,

@@ -365,6 +365,7 @@ class Engine:
             pages_free=pool.free,
             busy_us=copy(self._meter.busy),
             finished=dict(self._finished),
+            speculation=self._governor.stats(),
             **self._counts,
         )
 

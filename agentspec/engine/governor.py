@@ -22,6 +22,7 @@ from .gate import Gate
 from .modes import Mode
 from .policy import Policy
 from .pricing import Load, StepCosts
+from .watch import SpeculationStats, Watch
 
 if TYPE_CHECKING:
     from agentspec.settings import EngineSettings
@@ -64,6 +65,7 @@ class Governor:
         self.acceptance = Acceptance()
         self._curve, self._places = curve, places
         self._gate = Gate()
+        self._watch = Watch()
         self._mode = Mode(settings.scheduling.mode, places, curve)
         self._offers: dict[int, _Offer] = {}
         self._paces: dict[int, _Pace] = {}
@@ -264,10 +266,16 @@ class Governor:
 
     def saw_step(self, slots: Seq[Slot], seconds: float) -> None:
         """The whole step took so long. Of one without prompts, learn what python takes in it."""
-        if slots and self._pass_s and all(slot.verdict is not None for slot in slots):
+        if not slots:
+            return
+        self._watch.saw(slots, seconds)
+        if self._pass_s and all(slot.verdict is not None for slot in slots):
             drafted = sum(len(slot.proposal) for slot in slots)
             rest_s = max(seconds - self._pass_s - self._drafting_s, 0.0)
             self.costs.rest.saw(rest_s, 1, len(slots), drafted)
+
+    def stats(self) -> SpeculationStats:
+        return self._watch.stats(self.acceptance.bins)
 
     def close(self, sequence: Sequence) -> None:
         self.acceptance.close(sequence.number)

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from .metrics_speculation import families
 from .request import Output
 from .stats import EngineStats
 
@@ -112,3 +113,4 @@ class _StatsCollector(Collector):
         for phase in stats.busy_us.__struct_fields__:
             busy.add_metric([phase], getattr(stats.busy_us, phase) / 1e6)
         yield busy
+        yield from families(stats.speculation, PREFIX)

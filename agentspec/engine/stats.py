@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from agentspec.wire.extension import BusyTime
 
+from .watch import SpeculationStats
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
@@ -28,3 +30,4 @@ class EngineStats:
     prefix_hit_tokens: int = 0
     output_tokens: int = 0
     finished: dict[str, int] = field(default_factory=dict)
+    speculation: SpeculationStats = field(default_factory=SpeculationStats)

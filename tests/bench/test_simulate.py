@@ -43,7 +43,6 @@ def test_acceptance_is_what_was_asked_for():
 @pytest.mark.parametrize("streams", [1, 8])
 def test_adaptive_is_never_slower_than_plain(rate: float, streams: int):
     """Drafts cost a twentieth of a pass, confidences say 0.8 whatever the truth is."""
-    draft_s = [(1, 2e-4), (8, 4e-4)]
     world = replace(
         GOOD,
         rates=[0.8] * 7,

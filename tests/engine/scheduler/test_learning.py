@@ -138,7 +138,7 @@ def _asks(gate: Gate, steps: int, profit_s: float, cost_s: float, plain_s: float
 
 @pytest.mark.parametrize("cost_s", [0.001, 0.05, 0.5, 2.0])
 def test_asking_in_vain_costs_a_bounded_share(cost_s: float):
-    """A chat that never accepts: besides the first few asks, half a percent of plain decoding at most."""
+    """A chat that never accepts: but for the first few asks, half a percent of plain decoding."""
     gate = Gate()
     begin = _asks(gate, 300, -cost_s, cost_s)
     later = _asks(gate, 2000, -cost_s, cost_s)

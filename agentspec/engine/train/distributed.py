@@ -28,6 +28,8 @@ class Ranks:
             return cls()
         if not dist.is_initialized():
             dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+        if device == "cuda":
+            torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property

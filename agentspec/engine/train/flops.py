@@ -1,7 +1,7 @@
 """Floating-point operations of training, from shapes: a budget that machines share. No torch.
 
 A product of [m, k] and [k, n] is 2mkn; a trained matrix costs it three times (forward, gradient of
-input and of weight), the frozen head twice, the target's head once. Norms, softmax and attention
+input and of weight), the frozen head and the first matrix (fc) twice, the target's head once. Norms, softmax and attention
 scores are left out: under 3 % at these sizes.
 """
 
@@ -31,15 +31,11 @@ def flops(spec: DraftSpec, work: Work) -> int:
     key_value = 2 * inputs * kv
     row = inputs * query + query * t.hidden + key_value + 3 * t.hidden * t.ffn
     block_rows = work.anchors * spec.block_size
-    enter = _enter(spec)
     trained = spec.layers * (block_rows * row + work.context * key_value)
-    trained += enter * (work.context + (block_rows if spec.method == "mtp" else 0))
     trained += work.rows * spec.markov_rank * t.vocab
-    head = t.vocab * t.hidden
-    return 2 * (3 * trained + 2 * head * work.rows + head * work.target_rows)
-
-
-def _enter(spec: DraftSpec) -> int:
-    """Weights that turn one token's features into a row's input."""
-    hidden = spec.target.hidden
-    return (2 if spec.method == "mtp" else len(spec.target_layer_ids)) * hidden * hidden
+    twice = t.vocab * t.hidden * work.rows
+    if spec.method == "mtp":
+        trained += 2 * t.hidden * t.hidden * (work.context + block_rows)
+    else:
+        twice += len(spec.target_layer_ids) * t.hidden * t.hidden * work.context
+    return 2 * (3 * trained + 2 * twice + t.vocab * t.hidden * work.target_rows)

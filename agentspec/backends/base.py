@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse
+from agentspec.wire.errors import AgentspecError
 from agentspec.wire.extension import SpecRequest
 from agentspec.wire.service import ModelCard
 
@@ -18,12 +19,14 @@ class Native:
     """The client's own request, for servers that offer its protocol themselves.
 
     path: below the API's base, such as "/completions"; body: its JSON fields as they were sent;
-    headers: those of its headers that belong to the protocol.
+    headers: those of its headers that belong to the protocol. otherwise: why a server without the
+    protocol can't be asked, where it can't.
     """
 
     path: str
     body: dict[str, msgspec.Raw]
     headers: dict[str, str] = field(default_factory=dict)
+    otherwise: AgentspecError | None = None
 
 
 class PassedChunk(ChatChunk):

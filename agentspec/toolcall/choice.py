@@ -77,7 +77,7 @@ def output_spec(request: ChatRequest, fmt: ToolFormat) -> OutputSpec | None:
     Raises ``InvalidRequest`` or ``InvalidSchema`` in OpenAI's wording, naming the field.
     """
     functions = _functions(request.tools or [])
-    calls, names = _choice(request.tool_choice, functions)
+    calls, names = demanded_calls(request.tool_choice, {f.name for f in functions})
     answer = _answer(request.response_format)
     grammar = request.agentspec.grammar if request.agentspec else None
     callable_ = tuple(f for f in functions if f.name in names) if calls != "never" else ()
@@ -137,9 +137,11 @@ def _parameters(tool: Tool, name: str, param: str) -> dict[str, Any]:
     return schema if schema.get("type") == "object" else {**schema, "type": "object"}
 
 
-def _choice(choice: str | dict[str, Any] | None, functions: list[Function]) -> tuple[Calls, set]:
-    """(whether calls are made, names that may be called)."""
-    names = {f.name for f in functions}
+def demanded_calls(choice: str | dict[str, Any] | None, names: set[str]) -> tuple[Calls, set[str]]:
+    """(whether calls are made, names that may be called). names: of the tools that are offered.
+
+    Raises ``InvalidRequest`` where a ``tool_choice`` is none, or names a tool that isn't offered.
+    """
     if choice is None:
         return ("may" if names else "never"), names
     if isinstance(choice, str):

@@ -58,17 +58,18 @@ def needs_checking(backend: Backend, turn: Turn) -> bool:
     passes it on byte for byte (most surfaces bring a native request, few backends take it)."""
     if not isinstance(backend, Unconstrained) or backend.call_retries is None:
         return False
-    return not _passes(backend, turn)
+    return not passes(backend, turn)
 
 
-def _passes(backend: Backend, turn: Turn) -> bool:
+def passes(backend: Backend, turn: Turn) -> bool:
+    """Whether the backend gets the client's own request and passes its own answer on."""
     paths = backend.native_paths if isinstance(backend, Unconstrained) else ()
     return turn.native is not None and turn.native.path in paths
 
 
 def _refuse(backend: Backend, turn: Turn) -> None:
     """Raise where this backend can't do what is asked, and others could."""
-    if turn.native is not None and turn.native.otherwise and not _passes(backend, turn):
+    if turn.native is not None and turn.native.otherwise and not passes(backend, turn):
         raise turn.native.otherwise
     wished = turn.request.agentspec
     if wished is not None and wished.grammar is not None and backend.kind != "engine":

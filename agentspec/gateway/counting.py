@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from agentspec.backends.base import Backend, CountsTokens, Turn
+from agentspec.backends.checking import passes
 from agentspec.settings import ModelSettings
 from agentspec.wire.chat import ChatRequest, encode
 from agentspec.wire.errors import ModelNotFound, UpstreamFailed
@@ -63,6 +64,10 @@ class TokenCounter:
             created_s=0,
             native=asked.native,
         )
+        refused = asked.native.otherwise if asked.native is not None else None
+        native = any(passes(self._backends[name], turn) for name in model.backends)
+        if refused is not None and not native:
+            raise refused
         count = await self._count(turn, model)
         told = {} if count is not None else ESTIMATED
         if count is None:

@@ -33,7 +33,8 @@ import msgspec
 class AgentspecError(Exception):
     """Root of the tree. ``param`` names the offending field, ``code`` is machine-readable.
 
-    headers: of the answer that tells it, beside the usual ones.
+    headers: of the answer that tells it, beside the usual ones. spelled: ``param`` is in the words
+    of the client's own protocol already.
     """
 
     type = "api_error"
@@ -45,6 +46,7 @@ class AgentspecError(Exception):
         self.param = param
         self.code = code if code is not None else type(self).code
         self.headers: dict[str, str] = {}
+        self.spelled = False
 
 
 class InvalidRequest(AgentspecError):

@@ -7,7 +7,7 @@ others are left to the caller.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ class Typed(msgspec.Struct):
 
     type: str | None = None
     role: str | None = None
+    id: Any = None
 
 
 _TYPED = msgspec.json.Decoder(Typed)

@@ -13,11 +13,9 @@ from .chat import (
     ChatRequest,
     ContentPart,
     FunctionCall,
-    FunctionDef,
     JsonSchemaFormat,
     Message,
     ResponseFormat,
-    Tool,
     ToolCall,
     encode,
 )
@@ -27,13 +25,13 @@ from .messages import (
     Block,
     MessageParam,
     MessagesRequest,
-    OutputFormat,
-    ToolParam,
     ToolResult,
     ToolUse,
 )
 from .messages_errors import ThreadUnsupported
-from .names import ToolName, ToolNames
+from .messages_served import ServedResult, found_in, told_by
+from .messages_tools import Tools
+from .names import ToolNames
 from .opaque import unseal
 from .spelling import Name
 
@@ -41,10 +39,10 @@ from .spelling import Name
 # first tokens, so that nothing of the conversation would be found in a prefix cache.
 BILLING = "x-anthropic-billing-header:"
 _ROLES = ("user", "assistant", "system")
-_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _BLOCK = msgspec.json.Decoder(Block)
 _USE = msgspec.json.Decoder(ToolUse)
 _RESULT = msgspec.json.Decoder(ToolResult)
+_SERVED = msgspec.json.Decoder(ServedResult)
 
 
 @dataclass(slots=True)
@@ -81,18 +79,19 @@ class Translated:
         yield Name("user", "metadata.user_id")
 
 
-def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
+def translate(
+    asked: MessagesRequest, *, strip_billing: bool, refused: list[InvalidRequest] | None = None
+) -> Translated:
     """The chat request that says the same.
 
     strip_billing: leave the attribution line out (for models that aren't the vendor's own).
-    Raises ``InvalidRequest`` naming the field.
+    refused: takes what only a server of the vendor's protocol could serve, each naming its field;
+    None: the first is raised. Raises ``InvalidRequest`` naming the field.
     """
     if asked.thread is not None:
         raise ThreadUnsupported("Message threads are not supported here.", param="thread")
-    names = ToolNames()
-    for tool in _runnable(asked):
-        names.add(ToolName(tool.name))
-    reader = _Reader(names)
+    tools = Tools(asked)
+    reader = _Reader(tools.names, tools.refused)
     for index, message in enumerate(asked.messages):
         reader.read(message, f"messages[{index}]")
     said = reader.conversation.finish()
@@ -100,8 +99,7 @@ def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
         raise _says_nothing(asked)
     system = _system(asked.system, strip_billing)
     shown = [Message("system", system)] if system else []
-    offered = _offered(asked, reader.found_tools, names)
-    tools = [tool for _, tool in offered.values()]
+    offered = tools.offer(reader.found_tools)
     config = asked.output_config
     one = asked.tool_choice is not None and asked.tool_choice.disable_parallel_tool_use
     request = ChatRequest(
@@ -113,17 +111,23 @@ def translate(asked: MessagesRequest, *, strip_billing: bool) -> Translated:
         top_p=asked.top_p,
         top_k=asked.top_k,
         stop=asked.stop_sequences or None,
-        tools=tools or None,
-        tool_choice=_choice(asked, names) if tools else None,
-        parallel_tool_calls=False if one and tools else None,
-        response_format=_format(asked.output_format or (config.format if config else None)),
+        tools=offered or None,
+        tool_choice=tools.choose(),
+        parallel_tool_calls=False if one and offered else None,
+        response_format=_format(asked, tools.refused),
         user=asked.metadata.user_id if asked.metadata else None,
         agentspec=asked.agentspec,
     )
+    for error in tools.refused:
+        error.spelled = True
+    if refused is None and tools.refused:
+        raise tools.refused[0]
+    if refused is not None:
+        refused += tools.refused
     effort = config.effort if config else None
     places = [Place("system", exact=False)] * len(shown) + reader.conversation.places()
-    indexes = [index for index, _ in offered.values()]
-    return Translated(request, names, {"reasoning_effort": effort}, places, indexes)
+    indexes = [index for index, _ in tools.functions.values()]
+    return Translated(request, tools.names, {"reasoning_effort": effort}, places, indexes)
 
 
 def _system(given: str | list[Block] | None, strip_billing: bool) -> str:
@@ -140,10 +144,12 @@ def _without_billing(text: str) -> str:
 
 
 class _Reader:
-    """Reads the messages. found_tools: names that a tool search brought up."""
+    """Reads the messages. found_tools: names that a tool search brought up; refused: takes what
+    can't be shown to a model here."""
 
-    def __init__(self, names: ToolNames) -> None:
+    def __init__(self, names: ToolNames, refused: list[InvalidRequest]) -> None:
         self._names = names
+        self._refused = refused
         self.conversation = Conversation()
         self.found_tools: set[str] = set()
 
@@ -166,23 +172,39 @@ class _Reader:
             self.conversation.say(role, text, place)
 
     def _assistant(self, raws: list[msgspec.Raw], where: str, place: Place) -> None:
-        """One message, whatever the order of its blocks: its text, and the calls behind it."""
+        """One message, whatever the order of its blocks: its text, and the calls behind it. What a
+        vendor's server ran in between, and brought to a result, is told as a call and it."""
         texts: list[str] = []
         calls: list[ToolCall] = []
+        served: dict[str, ToolCall] = {}
         for index, raw in enumerate(raws):
             at = f"{where}[{index}]"
-            kind = kind_of(raw, at).type
+            kind = kind_of(raw, at).type or ""
             if kind == "tool_use":
-                use = decode(_USE, raw, at)
-                call = FunctionCall(self._names.flat(use.name), encode(use.input).decode())
-                calls.append(ToolCall(call, id=use.id))
+                calls.append(self._use(raw, at))
+            elif kind in ("server_tool_use", "mcp_tool_use"):
+                call = self._use(raw, at)
+                served[call.id or ""] = call
             elif kind == "thinking":
                 block = decode(_BLOCK, raw, at)
                 text = unseal(block.signature)
                 self.conversation.think(block.thinking or "" if text is None else text)
             elif kind == "text":
                 texts.append(decode(_BLOCK, raw, at).text or "")
+            elif kind.endswith("_tool_result"):
+                result = decode(_SERVED, raw, at)
+                self.found_tools |= found_in(result.content)
+                call = served.pop(result.tool_use_id, None)
+                if call is not None:
+                    self.conversation.answer("".join(texts), [*calls, call], place)
+                    self.conversation.result(result.tool_use_id, told_by(result), [], place)
+                    texts, calls = [], []
         self.conversation.answer("".join(texts), calls, place)
+
+    def _use(self, raw: msgspec.Raw, where: str) -> ToolCall:
+        use = decode(_USE, raw, where)
+        call = FunctionCall(self._names.flat(use.name), encode(use.input).decode())
+        return ToolCall(call, id=use.id)
 
     def _user(self, role: str, raws: list[msgspec.Raw], where: str, message: str) -> None:
         """Results first, wherever they stand: they must follow their calls."""
@@ -214,7 +236,13 @@ class _Reader:
         kind = kind_of(raw, where).type
         if kind not in _KINDS:
             return []
-        block = decode(_BLOCK, raw, where)
+        try:
+            return self._read_part(kind, decode(_BLOCK, raw, where), where)
+        except Unshowable as error:
+            self._refused.append(error)
+            return [text_part("")]
+
+    def _read_part(self, kind: str, block: Block, where: str) -> list[ContentPart]:
         if kind == "image":
             return [image_part(_image_url(block.source, where))]
         if kind == "document":
@@ -258,10 +286,14 @@ def _document(block: Block, where: str) -> str:
     raise _unsupported(where, "a document that is not plain text")
 
 
-def _unsupported(where: str, what: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"{where}: {what} is not supported here", param=where, code="unsupported_content"
-    )
+class Unshowable(InvalidRequest):
+    """Content that no chat request can hold."""
+
+    code = "unsupported_content"
+
+
+def _unsupported(where: str, what: str) -> Unshowable:
+    return Unshowable(f"{where}: {what} is not supported here", param=where)
 
 
 def _says_nothing(asked: MessagesRequest) -> InvalidRequest:
@@ -273,45 +305,19 @@ def _says_nothing(asked: MessagesRequest) -> InvalidRequest:
     )
 
 
-def _runnable(asked: MessagesRequest) -> Iterator[ToolParam]:
-    """The tools that the client runs: not those of the vendor's servers."""
-    return (tool for tool in asked.tools or () if tool.input_schema is not None and tool.name)
-
-
-def _offered(
-    asked: MessagesRequest, found: set[str], names: ToolNames
-) -> dict[str, tuple[int, Tool]]:
-    """The tools that the model is shown, and which of the request's they are, by their names:
-    deferred ones only once a search has found them."""
-    made: dict[str, tuple[int, Tool]] = {}
-    for index, tool in enumerate(asked.tools or ()):
-        if tool.input_schema is None or not tool.name or tool.name in made:
-            continue
-        if tool.defer_loading and tool.name not in found:
-            continue
-        name = names.flat(tool.name)
-        function = FunctionDef(name, tool.description, tool.input_schema, tool.strict)
-        made[tool.name] = index, Tool(function)
-    return made
-
-
-def _choice(asked: MessagesRequest, names: ToolNames) -> str | dict[str, Any] | None:
-    choice = asked.tool_choice
-    if choice is None:
+def _format(asked: MessagesRequest, refused: list[InvalidRequest]) -> ResponseFormat | None:
+    """The form of the answer. Like a strict tool it is any JSON Schema, not OpenAI's part of it."""
+    config, wanted, where = asked.output_config, asked.output_format, "output_format"
+    if wanted is None and config is not None:
+        wanted, where = config.format, "output_config.format"
+    if wanted is None:
         return None
-    if choice.type == "tool":
-        if not choice.name:
-            raise InvalidRequest("tool_choice.name: Field required", param="tool_choice.name")
-        return {"type": "function", "function": {"name": names.flat(choice.name)}}
-    if choice.type not in _CHOICES:
-        raise InvalidRequest(
-            "tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'",
-            param="tool_choice.type",
-        )
-    return _CHOICES[choice.type]
-
-
-def _format(wanted: OutputFormat | None) -> ResponseFormat | None:
-    if wanted is None or wanted.type != "json_schema":
-        return None
-    return ResponseFormat("json_schema", JsonSchemaFormat("answer", wanted.schema, strict=True))
+    if wanted.type == "json_schema" and wanted.schema is not None:
+        return ResponseFormat("json_schema", JsonSchemaFormat("answer", wanted.schema))
+    known = wanted.type == "json_schema"
+    name, words = (
+        ("schema", "Field required") if known else ("type", "Input should be 'json_schema'")
+    )
+    param = f"{where}.{name}"
+    refused.append(InvalidRequest(f"{param}: {words}", param=param, code="invalid_value"))
+    return None

@@ -20,11 +20,13 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 
 @dataclass(frozen=True, slots=True)
 class ToolName:
-    """A tool as its client knows it. custom: its input is free text, not JSON."""
+    """A tool as its client knows it. custom: its input is free text, not JSON; builtin: it is known
+    by its type (``responses_builtin.py``)."""
 
     name: str
     namespace: str | None = None
     custom: bool = False
+    builtin: bool = False
 
 
 def flat(name: str, namespace: str | None = None) -> str:

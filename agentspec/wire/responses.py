@@ -137,6 +137,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    top_logprobs: int | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     metadata: dict[str, Any] | None = None
@@ -159,12 +160,13 @@ _UNSUPPORTED = {
 }
 _TRUNCATIONS = ("auto", "disabled")
 _FORMATS = ("text", "json_object", "json_schema")
+_LOGPROBS = "message.output_text.logprobs"
 _INCLUDABLE = (
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
     "file_search_call.results",
     "message.input_image.image_url",
-    "message.output_text.logprobs",
+    _LOGPROBS,
     "reasoning.encrypted_content",
     "web_search_call.action.sources",
     "web_search_call.results",
@@ -181,10 +183,22 @@ def decode_request(body: bytes) -> ResponsesRequest:
     _one_of("truncation", request.truncation, _TRUNCATIONS)
     for index, name in enumerate(request.include or ()):
         _one_of(f"include[{index}]", name, _INCLUDABLE)
+        if name == _LOGPROBS:
+            raise _no_logprobs(f"include[{index}]")
+    if request.top_logprobs:
+        raise _no_logprobs("top_logprobs")
     _check_format(request.text.format if request.text else None)
     if request.input is None and request.previous_response_id is None:
         raise missing("input")
     return request
+
+
+def _no_logprobs(param: str) -> InvalidRequest:
+    return InvalidRequest(
+        "Log probabilities are not served on this path: use /v1/chat/completions.",
+        param=param,
+        code="unsupported_parameter",
+    )
 
 
 def _check_format(wanted: TextFormat | None) -> None:

@@ -20,7 +20,7 @@ from .chat import (
     encode,
 )
 from .errors import InvalidRequest
-from .fields import decode, kind_of, missing
+from .fields import Typed, decode, kind_of, missing
 from .opaque import unseal
 from .responses import (
     CallItem,
@@ -34,6 +34,7 @@ from .responses import (
     TextFormat,
     ToolsItem,
 )
+from .responses_builtin import CALLS, RESULTS, BuiltinItem
 from .responses_tools import INPUT, ToolSet
 from .spelling import Name
 
@@ -47,6 +48,15 @@ _REASONING = msgspec.json.Decoder(ReasoningItem)
 _COMPACTION = msgspec.json.Decoder(CompactionItem)
 _REFERENCE = msgspec.json.Decoder(ReferenceItem)
 _TOOLS = msgspec.json.Decoder(ToolsItem)
+_BUILTIN = msgspec.json.Decoder(BuiltinItem)
+
+
+class _Named(msgspec.Struct):
+    name: str | None = None
+
+
+_NAMED = msgspec.json.Decoder(_Named)
+REFERENCE = "item_reference"
 
 
 class Earlier(msgspec.Struct):
@@ -120,12 +130,6 @@ def translate(
     reader.tools.add(asked.tools or [], "tools")
     reader.read_input(asked.input)
     context = reader.conversation.finish()
-    if asked.tool_choice == "required" and not (asked.tools or reader.tools.offered):
-        raise InvalidRequest(
-            "Invalid value for 'tool_choice': 'required' is only allowed when 'tools' are given.",
-            param="tool_choice",
-            code="invalid_value",
-        )
     choice = reader.tools.choose(asked.tool_choice)
     instructions = _instructions(asked.instructions)
     request = ChatRequest(
@@ -162,7 +166,7 @@ def references(asked: ResponsesRequest) -> dict[str, str]:
     are: a short body could else stand for a conversation of any length.
     """
     found: dict[str, str] = {}
-    for raw, where in _items_of(asked.input, "item_reference"):
+    for raw, where in _items_of(asked.input, REFERENCE):
         name = decode(_REFERENCE, raw, where).id
         if name in found:
             raise InvalidRequest(
@@ -187,8 +191,14 @@ def _items_of(
     """The input's items of one kind, and where they stand. Raises ``InvalidRequest``."""
     for index, raw in enumerate(given if isinstance(given, list) else ()):
         where = f"input[{index}]"
-        if kind.encode() in bytes(raw) and kind_of(raw, where).type == kind:
+        told = kind.encode() in bytes(raw)
+        if (told or kind == REFERENCE) and _kind(kind_of(raw, where)) == kind:
             yield raw, where
+
+
+def _kind(typed: Typed) -> str:
+    """An item's type. It may be left out of a message, and of a reference, which has no role."""
+    return typed.type or ("message" if typed.role is not None or typed.id is None else REFERENCE)
 
 
 def append_items(context: list[Message], items: list[bytes], tools: ToolSet) -> list[Message]:
@@ -217,8 +227,9 @@ class _Reader:
 
     def find_tools(self, given: str | list[msgspec.Raw] | None) -> None:
         """Those that stand in the input: before it is read, since its calls name them."""
-        for raw, where in _items_of(given, "additional_tools"):
-            self.offer(decode(_TOOLS, raw, where).tools, f"{where}.tools")
+        for kind in ("additional_tools", "tool_search_output"):
+            for raw, where in _items_of(given, kind):
+                self.offer(decode(_TOOLS, raw, where).tools, f"{where}.tools")
 
     def read_input(self, given: str | list[msgspec.Raw] | None) -> None:
         if isinstance(given, str):
@@ -229,23 +240,34 @@ class _Reader:
 
     def read(self, raw: msgspec.Raw | bytes, where: str, *, referred: bool = False) -> None:
         """One input item. Kinds that aren't known are left out."""
-        kind = kind_of(msgspec.Raw(raw), where)
-        if kind.type in (None, "message"):
+        kind = _kind(kind_of(msgspec.Raw(raw), where))
+        if kind == "message":
             self._message(decode(_MESSAGE, raw, where), where)
-        elif kind.type in ("function_call", "custom_tool_call"):
-            self._call(decode(_CALL, raw, where), where, custom=kind.type == "custom_tool_call")
-        elif kind.type in ("function_call_output", "custom_tool_call_output"):
+        elif kind in ("function_call", "custom_tool_call"):
+            self._call(decode(_CALL, raw, where), where, custom=kind == "custom_tool_call")
+        elif kind in ("function_call_output", "custom_tool_call_output"):
             result = decode(_OUTPUT, raw, where)
             texts, images = _split(result.output or "", f"{where}.output")
             self.conversation.result(result.call_id, "".join(texts), images, Place(where))
-        elif kind.type == "reasoning":
+        elif kind in CALLS or kind in RESULTS:
+            self._builtin(decode(_BUILTIN, raw, where), Place(where, exact=False))
+        elif kind == "reasoning":
             self._reasoning(decode(_REASONING, raw, where))
-        elif kind.type in ("compaction", "compaction_summary"):
+        elif kind in ("compaction", "compaction_summary"):
             summary = unseal(decode(_COMPACTION, raw, where).encrypted_content)
             if summary:
                 self.conversation.say("user", SUMMARY + summary, Place(where))
-        elif kind.type == "item_reference" and not referred:
+        elif kind == REFERENCE and not referred:
             self._reference(decode(_REFERENCE, raw, where).id, where)
+
+    def _builtin(self, item: BuiltinItem, place: Place) -> None:
+        """A call of a tool that is known by its type, or a result."""
+        if item.tool is not None and item.key:
+            name = self.tools.names.flat(item.tool)
+            call = ToolCall(FunctionCall(name, item.given()), id=item.key)
+            self.conversation.answer(calls=[call], place=place)
+        if item.key and (item.type in RESULTS or item.type == "mcp_call"):
+            self.conversation.result(item.key, item.told(_names_of(item.tools)), [], place)
 
     def _reference(self, name: str, where: str) -> None:
         found = self._item(name)
@@ -285,6 +307,10 @@ class _Reader:
             told = item.content or item.summary or []
             text = "\n\n".join(part.text for part in told)
         self.conversation.think(text)
+
+
+def _names_of(tools: list[msgspec.Raw]) -> list[str]:
+    return [named.name for named in map(_NAMED.decode, tools) if named.name]
 
 
 def _parts(parts: list[Part], where: str) -> list[ContentPart]:

@@ -15,6 +15,7 @@ from .chat import Usage
 from .errors import CALL_CODES, AgentspecError, UpstreamFailed
 from .opaque import seal
 from .pieces import Call, Piece, Text
+from .responses_builtin import BUILTINS, call_fields
 from .responses_tools import INPUT, ToolSet
 from .sse import named_event
 
@@ -212,6 +213,8 @@ class ResponsesWriter:
         """A whole call: added, its arguments in one delta, done."""
         events = self._close("completed")
         tool = self._shown.tools.names.find(call.name)
+        if tool.builtin:
+            return events + self._builtin(tool.name, call)
         kind, key, text = ("function_call", "arguments", call.arguments)
         if tool.custom:
             kind, key, text = ("custom_tool_call", "input", _input_of(call))
@@ -232,6 +235,25 @@ class ResponsesWriter:
         events += self._event(f"{stem}.done", **self._place(), **{key: text}, **named)
         self._open = None
         return events + self._done(item | {key: text, "status": "completed"})
+
+    def _builtin(self, name: str, call: Call) -> bytes:
+        """A whole call of a tool that is known by its type."""
+        builtin, fields = BUILTINS[name], call_fields(name, call.values())
+        if fields is None:
+            raise UpstreamFailed(
+                f"The model called the tool '{name}' without what it needs.",
+                code="malformed_tool_call",
+            )
+        item: dict[str, Any] = {
+            "id": f"{builtin.prefix}_{self._key}_{len(self.items)}",
+            "type": builtin.item,
+            "status": "in_progress",
+            "call_id": call.id,
+            **fields,
+        }
+        events = self._add(item)
+        self._open = None
+        return events + self._done(item | {"status": "completed"})
 
 
 def _status(reason: str | None) -> str:

@@ -1,8 +1,9 @@
 """The tools of a Responses request as functions of a chat request, and the way back by name.
 
 Namespaces are flattened. A custom tool becomes a function with one string, ``input``, whose
-``pattern`` is its grammar: our engine then generates nothing else. Tools that only a vendor's own
-servers could run are left out.
+``pattern`` is its grammar: our engine then generates nothing else. Tools of a known type that the
+client runs are functions too (``responses_builtin.py``); those that only a vendor's own servers
+could run are left out, and a choice that needs one is refused.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from .fields import decode, kind_of
 from .lark import GrammarError, to_pattern
 from .names import ToolName, ToolNames
 from .responses import CustomTool, FunctionTool, GrammarFormat, NamespaceTool
+from .responses_builtin import BUILTINS, BuiltinTool
 from .spelling import Name
 
 INPUT = "input"
 _FUNCTION = msgspec.json.Decoder(FunctionTool)
 _CUSTOM = msgspec.json.Decoder(CustomTool)
+_BUILTIN = msgspec.json.Decoder(BuiltinTool)
 _NAMESPACE = msgspec.json.Decoder(NamespaceTool)
 
 
@@ -80,6 +83,13 @@ class ToolSet:
                 tool = decode(_CUSTOM, raw, at)
                 definition = FunctionDef("", tool.description, _parameters(tool.format, at))
                 self._offer(ToolName(tool.name, namespace, custom=True), definition, at)
+            elif kind in BUILTINS and namespace is None:
+                definition = decode(_BUILTIN, raw, at).definition()
+                known = (None, kind) in {
+                    (one.tool.namespace, one.tool.name) for one in self.offered
+                }
+                if definition is not None and not known:
+                    self._offer(ToolName(kind, builtin=True), definition, at)
             elif kind == "namespace" and namespace is None:
                 inner = decode(_NAMESPACE, raw, at)
                 self.add(inner.tools, f"{at}.tools", inner.name)
@@ -87,33 +97,76 @@ class ToolSet:
     def _offer(self, tool: ToolName, definition: FunctionDef, where: str) -> None:
         if self.names.add(tool):
             self.offered.append(Offered(tool, definition, where))
+            return
+        first = self._offered(tool.namespace, tool.name)
+        both = first is not None and first.where.startswith("tools[")
+        if both and where.startswith("tools["):
+            raise InvalidRequest(
+                f"Invalid '{where}.name': the name '{tool.name[:64]}' is used by another tool. "
+                "Tool names must be unique.",
+                param=f"{where}.name",
+                code="invalid_value",
+            )
+
+    def _offered(self, namespace: str | None, name: str) -> Offered | None:
+        key = (namespace, name)
+        return next((o for o in self.offered if (o.tool.namespace, o.tool.name) == key), None)
 
     def choose(self, choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
         """The ``tool_choice`` of the chat request; tools that it rules out are dropped here.
 
         Raises ``InvalidRequest``.
         """
-        if not self.offered:
-            return None
         if isinstance(choice, str) or choice is None:
-            return choice
-        kind = choice.get("type")
-        if kind == "allowed_tools":
-            listed = choice.get("tools") or []
-            if not isinstance(listed, list):
-                raise _bad_choice("tools", "expected a list of tools")
-            allowed = {self._flat_of(entry) for entry in listed}
-            self.offered = [one for one in self.offered if self._flat(one) in allowed]
-            return _mode(choice.get("mode")) if self.offered else None
-        if kind in ("function", "custom"):
-            return {"type": "function", "function": {"name": self._flat_of(choice)}}
-        return "auto"
+            if choice not in (None, "auto", "none", "required"):
+                raise _not_found(choice)
+            if choice == "required" and not self.offered:
+                raise _nothing_to_call()
+            return choice if self.offered else None
+        if choice.get("type") == "allowed_tools":
+            return self._allowed(choice)
+        name = self._flat_of(choice)
+        if name not in map(self._flat, self.offered):
+            raise _not_found(choice.get("name") or choice.get("type"))
+        return {"type": "function", "function": {"name": name}}
+
+    def _allowed(self, choice: dict[str, Any]) -> str | None:
+        listed = choice.get("tools") or []
+        if not isinstance(listed, list):
+            raise _bad_choice("tools", "expected a list of tools")
+        mode = _mode(choice.get("mode"))
+        allowed = {self._flat_of(entry) for entry in listed}
+        self.offered = [one for one in self.offered if self._flat(one) in allowed]
+        if mode == "required" and not self.offered:
+            raise _nothing_to_call()
+        return mode if self.offered else None
 
     def _flat_of(self, entry: Any) -> str:
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        kind = entry.get("type") if isinstance(entry, dict) else None
+        if isinstance(kind, str) and kind in BUILTINS:
+            return self.names.flat(kind)
+        if kind not in ("function", "custom") or not isinstance(entry.get("name"), str):
             return ""
         namespace = entry.get("namespace")
         return self.names.flat(entry["name"], namespace if isinstance(namespace, str) else None)
+
+
+def _not_found(name: Any) -> InvalidRequest:
+    return InvalidRequest(
+        f"Tool choice '{str(name)[:64]}' not found in 'tools' parameter, or it can only be run by "
+        "the vendor's own servers.",
+        param="tool_choice",
+        code="invalid_value",
+    )
+
+
+def _nothing_to_call() -> InvalidRequest:
+    return InvalidRequest(
+        "Invalid value for 'tool_choice': 'required' is only allowed when 'tools' are given that "
+        "can be called here.",
+        param="tool_choice",
+        code="invalid_value",
+    )
 
 
 def _mode(mode: Any) -> str:

@@ -31,7 +31,7 @@ def respell(error: AgentspecError, names: Iterable[Name]) -> None:
     own already stays as it is.
     """
     param = error.param
-    if not param or (isinstance(error, UpstreamFailed) and error.own is not None):
+    if not param or error.spelled or (isinstance(error, UpstreamFailed) and error.own is not None):
         return
     for name in names:
         rest = param.removeprefix(name.chat)

@@ -17,7 +17,7 @@ from agentspec.backends.foreign import decode, to_chunk, to_response
 from agentspec.backends.registry import build
 from agentspec.settings import BackendSettings, Settings
 from agentspec.wire.chat import ChatChunk, ChatResponse, decode_request
-from agentspec.wire.errors import InvalidRequest, UpstreamFailed
+from agentspec.wire.errors import UpstreamFailed
 
 BODY: dict[str, Any] = {
     "model": "m",
@@ -232,140 +232,6 @@ async def test_in_another_protocol_nothing_is_checked():
     asked = Turn("1", turn().request, turn().body, "u", 9, native=Native("/messages", {}))
     response = await checking.complete(Scripted(("", [WRONG], "tool_calls")), asked)
     assert response.choices[0].message.tool_calls is not UNSET and not asked.calls.checked
-
-
-OTHER = {"type": "function", "function": {"name": "other", "parameters": {"type": "object"}}}
-TWO = [*BODY["tools"], OTHER]
-FORCED = {"type": "function", "function": {"name": "other"}}
-ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FORCED]}}
-
-
-@both
-@pytest.mark.parametrize(
-    ("more", "calls"),
-    [
-        ({"tools": []}, [GOOD]),
-        ({"tools": None}, [GOOD]),
-        ({"tool_choice": "none"}, [GOOD]),
-        ({"tools": TWO, "tool_choice": FORCED}, [GOOD]),
-        ({"tools": TWO, "tool_choice": ALLOWED}, [GOOD]),
-        ({"tool_choice": "required"}, []),
-        ({"parallel_tool_calls": False}, [GOOD, GOOD]),
-    ],
-)
-async def test_what_tool_choice_demands_is_held(asking, more: dict[str, Any], calls: list[str]):
-    asked, answer = turn(**more), ("", calls, "tool_calls" if calls else "stop")
-    backend = Scripted(answer, answer)
-    with pytest.raises(UpstreamFailed) as failed:
-        await asking(backend, asked)
-    assert failed.value.code == "invalid_tool_call" and backend.answers == []
-    told = msgspec.json.decode(backend.turns[-1].body["messages"])[-1]["content"]
-    assert "call" in told
-
-
-@both
-async def test_a_demand_that_is_kept_at_last_passes(asking):
-    backend = Scripted(("", [], "stop"), ("", [GOOD], "tool_calls"))
-    seen = await asking(backend, turn(tool_choice="required"))
-    assert seen["calls"] == [json.loads(GOOD)] and seen["roles"] == 1
-    seen = await asking(Scripted(("Cut", [], "length")), turn(tool_choice="required"))
-    assert (seen["content"], seen["reasons"]) == ("Cut", ["length"])
-
-
-async def test_text_instead_of_a_demanded_call_is_no_clean_end():
-    backend = Scripted(("Text.", [], "stop"))
-    with pytest.raises(UpstreamFailed, match="had to call the tool 'read'"):
-        await streamed(backend, turn(tool_choice="required"))
-    assert len(backend.turns) == 1
-
-
-@both
-async def test_a_tool_choice_that_names_no_tool_is_refused(asking):
-    with pytest.raises(InvalidRequest, match="no function named 'other'"):
-        await asking(Scripted(), turn(tool_choice=FORCED))
-
-
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-FORMATS: list[dict[str, Any]] = [
-    {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
-    {"type": "json_object"},
-]
-
-
-@pytest.mark.parametrize("wanted", FORMATS)
-async def test_the_form_of_an_answer_is_held(wanted: dict[str, Any]):
-    asked = turn(tools=None, response_format=wanted)
-    seen = await whole(Scripted(("no", [], "stop"), ('{"a": 1}', [], "stop")), asked)
-    assert seen["content"] == '{"a": 1}' and seen["tokens"] == 30
-    for asking in (streamed, whole):
-        seen = await asking(Scripted(('<think>[</think>{"a": 1}', [], "stop")), asked)
-        assert seen["reasons"] == ["stop"]
-        seen = await asking(Scripted(('{"a', [], "length")), asked)
-        assert (seen["content"], seen["reasons"]) == ('{"a', ["length"])
-        with pytest.raises(UpstreamFailed, match="response_format") as failed:
-            await asking(Scripted(*[("5", [], "stop")] * 2), asked)
-        assert failed.value.code == "invalid_answer"
-    asked = turn(response_format=wanted)
-    assert (await whole(Scripted(("Hm.", [GOOD], "tool_calls")), asked))["content"] == "Hm."
-
-
-@pytest.mark.parametrize("retries", [None, 1])
-async def test_a_grammar_is_refused_where_it_cannot_be_held(retries: int | None):
-    asked = turn(tools=None, agentspec={"grammar": 'start: "x"'})
-    for run in (
-        checking.complete(Scripted(retries=retries), asked),
-        anext(checking.chat(Scripted(retries=retries), asked)),
-    ):
-        with pytest.raises(InvalidRequest) as refused:
-            await run
-        assert refused.value.param == "agentspec.grammar"
-
-
-class Events(Scripted):
-    """Streams these chunks."""
-
-    def __init__(self, *events: dict[str, Any]):
-        super().__init__()
-        self.events = events
-
-    async def _chunks(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
-        for event in self.events:
-            yield self._chunk(turn, event)
-
-
-def event(reason: str | None = None, **delta: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
-
-
-async def test_a_call_behind_the_finish_reason_is_checked_and_delivered():
-    def call(text: str) -> dict[str, Any]:
-        function = {"name": "read", "arguments": text}
-        return event(tool_calls=[{"index": 0, "id": "c", "function": function}])
-
-    end, counts = event("stop"), {"choices": [], "usage": {"prompt_tokens": 1}}
-    for events in ([end, call(GOOD), counts], [event("stop", content="Hm."), counts, call(GOOD)]):
-        seen = await streamed(Events(*events), turn())
-        assert seen["calls"] == [json.loads(GOOD)]
-        assert (seen["reasons"], seen["tokens"]) == (["stop"], 1)
-    with pytest.raises(UpstreamFailed, match="required property"):
-        await streamed(Events(event(content="Hm."), end, call(WRONG)), turn())
-
-
-async def test_nesting_beyond_reading_is_an_error_of_the_backend():
-    class Deep(Scripted):
-        async def complete(self, turn: Turn) -> ChatResponse:
-            raise RecursionError
-
-        async def _chunks(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
-            raise RecursionError
-            yield
-
-    for asking in (streamed, whole):
-        with pytest.raises(UpstreamFailed, match="nested too deeply"):
-            await asking(Deep(), turn())
-        deep = '{"path": "a", "z": ' + "[" * 50_000 + "]" * 50_000 + "}"
-        with pytest.raises(UpstreamFailed, match="too deeply"):
-            await asking(Scripted(*[("", [deep], "tool_calls")] * 2), turn())
 
 
 async def test_a_constrained_backend_is_not_checked():

@@ -189,3 +189,31 @@ async def test_other_protocols_reach_it_too(pair):
     whole = (await near.chat("my-good")).json()
     assert whole["choices"][0]["message"]["content"] == "".join(TEXT)
     assert whole["usage"]["prompt_tokens"] == 12
+
+
+async def test_what_only_the_vendor_can_serve_reaches_it_and_is_refused_elsewhere(start):
+    """A document of a kind that no chat request can hold, a forced tool of its servers."""
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "AA=="}
+    said = [{"role": "user", "content": [{"type": "document", "source": pdf}]}]
+    search = [{"type": "web_search_20250305", "name": "web_search"}]
+    async with recorder() as (url, seen):
+        backends = {
+            "theirs": BackendSettings(kind="anthropic", url=url),
+            "ours": BackendSettings(kind="openai", url=url),
+        }
+        models = {name: ModelSettings(backends=[name]) for name in backends}
+        async with start(settings=Settings(backends=backends, models=models)) as gateway:
+            more: Any
+            for more in (
+                {"messages": said},
+                {"tools": search, "tool_choice": {"type": "any"}},
+                {"output_config": {"format": {"type": "new_kind"}}},
+            ):
+                assert (await post(gateway, "theirs", **more)).status_code == 200
+                assert seen.pop()[1].items() >= more.items()
+                refused = await post(gateway, "ours", **more)
+                assert refused.status_code == 400 and not seen
+                assert refused.json()["error"]["type"] == "invalid_request_error"
+            counted = {"model": "ours", "messages": said}
+            refused = await gateway.http.post("/v1/messages/count_tokens", json=counted)
+            assert "messages[0].content[0]" in refused.json()["error"]["message"]

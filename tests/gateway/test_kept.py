@@ -35,7 +35,7 @@ async def two_workers(start, up, tmp_path, kind: str):
         data_dir=str(tmp_path),
         server=ServerSettings(workers=2),
         store=StoreSettings(responses=kind),  # pyright: ignore[reportArgumentType]
-        backends={"up": BackendSettings(kind="openai", url=up.url)},
+        backends={"up": BackendSettings(kind="openai", url=up.url, constrained=True)},
         models={name: ModelSettings(backends=["up"]) for name in ("good", "agent")},
     )
     migrate.upgrade(settings.database_url)

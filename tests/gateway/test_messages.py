@@ -210,10 +210,12 @@ async def test_errors_are_spelled_as_anthropic_does(gateway, stream, model, stat
         assert answer.headers["retry-after"] == "7"
 
 
-async def test_anthropics_own_errors_pass_unchanged(gateway):
-    """Claude Code drops a beta by the words of the refusal."""
+async def test_anthropics_own_errors_keep_their_words(gateway):
+    """Claude Code drops a beta by the words of the refusal. The id is ours, as in the header."""
     answer = await post(gateway, "anthropics_own", stream=True)
-    assert (answer.status_code, answer.json()) == REFUSALS["anthropics_own"]
+    status, told = REFUSALS["anthropics_own"]
+    assert answer.status_code == status
+    assert answer.json() == told | {"request_id": answer.headers["request-id"]}
     assert answer.headers["retry-after"] == "7"
 
 

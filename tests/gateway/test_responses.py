@@ -84,7 +84,7 @@ async def test_the_order_of_an_agents_answer(gateway):
     assert (now["name"], now["arguments"]) == ("now", "{}")
     assert events[-1]["type"] == "response.completed"
     row = gateway.journal.row
-    assert (row.tool_calls, row.n_tools, row.workload) == (2, 2, "tool")
+    assert (row.tool_calls, row.n_tools, row.workload) == (2, 4, "tool")
 
 
 async def test_the_stream_and_the_whole_answer_say_the_same(gateway):

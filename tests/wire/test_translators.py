@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentspec.toolcall.choice import output_spec
+from agentspec.toolcall.format import load_format
 from agentspec.wire import completions, messages, messages_in, responses, responses_in
 from agentspec.wire.canonical import body_of
 from agentspec.wire.errors import AgentspecError, ContextLengthExceeded, InvalidRequest
@@ -84,7 +86,7 @@ def test_a_bad_field_of_messages_is_named(fields, param):
         ({"type": "function", "name": "f"}, {"type": "function", "function": {"name": "f"}}),
         ({"type": "function", "name": "t", "namespace": "n"},
          {"type": "function", "function": {"name": "n__t"}}),
-        ({"type": "web_search"}, "auto"),
+        ({"type": "shell"}, {"type": "function", "function": {"name": "shell"}}),
         ({"type": "allowed_tools", "mode": "required",
           "tools": [{"type": "function", "name": "f"}]}, "required"),
     ],
@@ -93,17 +95,124 @@ def test_tool_choices_of_responses(choice, expected):
     tools: list[Any] = [
         {"type": "function", "name": "f"},
         {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "t"}]},
+        {"type": "shell"},
     ]
     request = from_responses(tools=tools, tool_choice=choice).request
     assert request.tool_choice == expected
     allowed = isinstance(choice, dict) and choice["type"] == "allowed_tools"
-    assert len(request.tools or []) == (1 if allowed else 2)
+    assert len(request.tools or []) == (1 if allowed else 3)
 
 
-def test_a_choice_without_tools_is_left_out():
+def test_a_free_choice_without_tools_is_left_out():
     tools = [{"type": "web_search"}]
-    request = from_responses(tools=tools, tool_choice="required", parallel_tool_calls=True).request
+    request = from_responses(tools=tools, tool_choice="auto", parallel_tool_calls=True).request
     assert (request.tools, request.tool_choice, request.parallel_tool_calls) == (None,) * 3
+    request = from_messages(tools=[{"type": "web_search_20250305", "name": "w"}]).request
+    assert (request.tools, request.tool_choice) == (None, None)
+
+
+SEARCH = {"type": "web_search"}
+CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
+LISTED = [{"type": "function", "name": "g"}]
+
+
+@pytest.mark.parametrize("tools", [None, [], [SEARCH], [CONTAINER], [{"type": "tool_search"}]])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "required",
+        {"type": "function", "name": "g"},
+        {"type": "custom", "name": "g"},
+        {"type": "web_search"},
+        {"type": "shell"},
+        {"type": "zork"},
+        {"type": "allowed_tools", "mode": "required", "tools": LISTED},
+    ],
+)
+def test_a_forced_choice_of_responses_is_never_left_out(tools, choice):
+    with pytest.raises(InvalidRequest) as refused:
+        from_responses(tools=tools, tool_choice=choice)
+    assert refused.value.param == "tool_choice"
+    if choice != "required":
+        with pytest.raises(InvalidRequest):
+            from_responses(tools=[{"type": "function", "name": "f"}], tool_choice=choice)
+
+
+SERVED = {"type": "web_search_20250305", "name": "web_search"}
+DEFERRED = {"name": "d", "input_schema": {}, "defer_loading": True}
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tool_choice": {"type": "tool", "name": "f"}}, "tool_choice"),
+        ({"tool_choice": {"type": "zork"}}, "tool_choice.type"),
+        ({"tools": [SERVED], "tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tools": [DEFERRED], "tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tools": [DEFERRED], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tools": [DEFERRED], "tool_choice": {"type": "tool", "name": "f"}}, "tool_choice.name"),
+        ({"tools": [SERVED], "tool_choice": {"type": "tool", "name": "web_search"}},
+         "tool_choice.name"),
+        ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+        ({"tools": [{"type": "custom", "name": "f"}]}, "tools[0].input_schema"),
+        ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
+        ({"tools": [DEFERRED, DEFERRED]}, "tools[1].name"),
+        ({"output_format": {"type": "zork"}}, "output_format.type"),
+        ({"output_config": {"format": {"type": "zork"}}}, "output_config.format.type"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+    ],
+)  # fmt: skip
+def test_what_messages_cannot_keep_to_is_refused(more, param):
+    with pytest.raises(InvalidRequest) as refused:
+        from_messages(**more)
+    assert refused.value.param == param
+    assert refused.value.message.startswith(param)
+
+
+def test_tools_of_messages_that_the_client_runs_are_offered():
+    tools = [
+        {"type": "bash_20250124", "name": "bash"},
+        {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"},
+        {"type": "memory_20250818", "name": "memory"},
+        SERVED,
+        DEFERRED,
+    ]
+    choice = {"type": "tool", "name": "d"}
+    request = from_messages(tools=tools, tool_choice=choice).request
+    offered = {tool.function.name: tool.function.parameters or {} for tool in request.tools or ()}
+    assert list(offered) == ["bash", "str_replace_based_edit_tool", "memory", "d"]
+    assert offered["bash"]["required"] == ["command"]
+    assert "rename" in offered["memory"]["properties"]["command"]["enum"]
+    assert request.tool_choice == {"type": "function", "function": {"name": "d"}}
+
+
+def test_strict_in_anthropics_sense_takes_any_schema():
+    schema = {"type": "object", "properties": {"a": {}}, "allOf": [{"required": ["a"]}]}
+    tools = [{"name": "f", "input_schema": schema, "strict": True}]
+    wanted = {"format": {"type": "json_schema", "schema": schema}}
+    request = from_messages(tools=tools, output_config=wanted).request
+    assert output_spec(request, load_format("smollm2")) is not None
+
+
+def test_names_of_tools_of_responses_are_unique():
+    for tools in (
+        [LISTED[0], LISTED[0]],
+        [LISTED[0], {"type": "custom", "name": "g"}],
+        [{"type": "namespace", "name": "n", "tools": [LISTED[0], LISTED[0]]}],
+    ):
+        with pytest.raises(InvalidRequest, match="unique"):
+            from_responses(tools=tools)
+    again = [{"type": "additional_tools", "tools": LISTED}, {"role": "user", "content": "x"}]
+    assert len(from_responses(tools=LISTED, input=[*again, again[0]]).request.tools or []) == 1
+
+
+@pytest.mark.parametrize(
+    "more", [{"top_logprobs": 2}, {"include": ["message.output_text.logprobs"]}]
+)
+def test_log_probabilities_of_responses_are_refused(more):
+    with pytest.raises(InvalidRequest, match="Log prob"):
+        from_responses(**more)
 
 
 @pytest.mark.parametrize(

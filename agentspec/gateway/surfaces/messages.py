@@ -13,7 +13,7 @@ from agentspec.backends.base import Native, PassedChunk, PassedResponse
 from agentspec.gateway.surface import Caller, Started
 from agentspec.wire.canonical import body_of
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, Usage, encode
-from agentspec.wire.errors import AgentspecError
+from agentspec.wire.errors import AgentspecError, InvalidRequest
 from agentspec.wire.extension import SpecReport
 from agentspec.wire.messages import MessagesRequest, Thinking, check_run, decode_request
 from agentspec.wire.messages_errors import anthropic_body, anthropic_status
@@ -55,9 +55,11 @@ class MessagesSurface:
         asked = decode_request(body)
         if not self._counting:
             check_run(asked)
-        done = translate(asked, strip_billing=caller.self_hosted(asked.model))
+        refused: list[InvalidRequest] = []
+        strip = caller.self_hosted(asked.model)
+        done = translate(asked, strip_billing=strip, refused=refused)
         headers = {n: caller.headers[n] for n in _PROTOCOL_HEADERS if n in caller.headers}
-        native = Native("/messages", _FIELDS.decode(body), headers)
+        native = Native("/messages", _FIELDS.decode(body), headers, next(iter(refused), None))
         return MessagesAsked(asked, done, done.request, body_of(done.request, done.extras), native)
 
 

@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 
-from agentspec.toolcall.check import ValueChecker
 from agentspec.wire import completions, messages, messages_in, responses, responses_in
 from agentspec.wire.chat import ChatRequest, Message
-from agentspec.wire.errors import InvalidRequest, UpstreamFailed
-from agentspec.wire.pieces import Call
-from agentspec.wire.responses_out import ResponsesWriter, Shown
+from agentspec.wire.errors import InvalidRequest
 from agentspec.wire.spelling import respell
 
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
@@ -333,124 +330,3 @@ def test_an_empty_suffix_is_none_and_echoed_logprobs_are_refused():
         with pytest.raises(InvalidRequest) as caught:
             completions.decode_request(json.dumps(body).encode())
         assert caught.value.param == "echo"
-
-
-SHELL = [
-    {"type": "local_shell_call", "id": "i", "call_id": "l", "status": "completed",
-     "action": {"type": "exec", "command": ["ls"], "env": {}}},
-    {"type": "local_shell_call_output", "id": "l", "output": "LS"},
-    {"type": "shell_call", "call_id": "m", "action": {"commands": ["pwd"], "timeout_ms": None}},
-    {"type": "shell_call_output", "call_id": "m", "output": [
-        {"stdout": "PWD", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
-        {"stdout": "", "stderr": "bad", "outcome": {"type": "exit", "exit_code": 2}}]},
-    {"type": "apply_patch_call", "call_id": "p",
-     "operation": {"type": "delete_file", "path": "x"}},
-    {"type": "apply_patch_call_output", "call_id": "p", "status": "failed"},
-    {"type": "mcp_call", "id": "c", "name": "n", "server_label": "s", "arguments": "{\"a\": 1}",
-     "output": "MCP"},
-    {"type": "tool_search_call", "call_id": "t", "execution": "client",
-     "arguments": {"query": "q"}},
-    {"type": "tool_search_call", "id": "ts", "execution": "server", "arguments": {}},
-    {"type": "tool_search_output", "call_id": "t", "execution": "client",
-     "tools": [{"type": "function", "name": "found"}]},
-]  # fmt: skip
-
-
-def test_items_of_tools_known_by_kind_become_calls_and_results():
-    found = from_responses({"role": "user", "content": "x"}, *SHELL)
-    check_results(found)
-    calls = [c.function for m in found for c in m.tool_calls or ()]
-    assert [(c.name, json.loads(c.arguments or "")) for c in calls] == [
-        ("local_shell", {"command": ["ls"]}),
-        ("shell", {"commands": ["pwd"]}),
-        ("apply_patch", {"type": "delete_file", "path": "x"}),
-        ("n", {"a": 1}),
-        ("tool_search", {"query": "q"}),
-    ]
-    told = [m.content for m in found if m.role == "tool"]
-    outcome = '{"type":"exit","exit_code":2}'
-    assert told == ["LS", f"PWD\nbad\n{outcome}", "failed", "MCP", "Tools found: found"]
-
-
-def test_tools_that_a_search_found_are_offered():
-    body = {"model": "m", "input": SHELL, "tool_choice": {"type": "function", "name": "found"}}
-    asked = responses.decode_request(json.dumps(body).encode())
-    request = responses_in.translate(asked).request
-    assert [tool.function.name for tool in request.tools or ()] == ["found"]
-
-
-def test_an_item_that_has_an_id_alone_is_a_reference():
-    kept = json.dumps({"type": "message", "role": "user", "content": "KEPT"}).encode()
-    body = {"model": "m", "input": [{"id": "msg_1"}, {"id": "x", "role": "user", "content": "y"}]}
-    asked = responses.decode_request(json.dumps(body).encode())
-    assert responses_in.references(asked) == {"msg_1": "input[0]"}
-    request = responses_in.translate(asked, item={"msg_1": kept}.get).request
-    assert [m.content for m in request.messages] == ["KEPT", "y"]
-
-
-def test_what_the_vendors_servers_ran_becomes_calls_and_results():
-    found = from_messages(
-        {"role": "user", "content": "x"},
-        {"role": "assistant", "content": [
-            {"type": "text", "text": "A"},
-            {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}},
-            {"type": "web_search_tool_result", "tool_use_id": "s", "content": [
-                {"type": "web_search_result", "title": "T", "url": "U", "encrypted_content": "E"}]},
-            {"type": "text", "text": "B"},
-            {"type": "mcp_tool_use", "id": "m", "name": "n", "server_name": "z", "input": {}},
-            {"type": "mcp_tool_result", "tool_use_id": "m", "is_error": True,
-             "content": [{"type": "text", "text": "MCP"}]},
-            {"type": "server_tool_use", "id": "open", "name": "web_search", "input": {}},
-            {"type": "tool_use", "id": "f", "name": "f", "input": {}}]},
-        {"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": "f", "content": "R"}]},
-    )  # fmt: skip
-    check_results(found)
-    said = [(m.role, m.content, [c.function.name for c in m.tool_calls or ()]) for m in found]
-    assert said == [
-        ("user", "x", []),
-        ("assistant", "A", ["web_search"]),
-        ("tool", '{"title":"T","url":"U"}', []),
-        ("assistant", "B", ["n"]),
-        ("tool", "Error: MCP", []),
-        ("assistant", None, ["f"]),
-        ("tool", "R", []),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "item"),
-    [
-        ("local_shell", {"command": ["ls"]},
-         {"type": "local_shell_call", "action": {"type": "exec", "env": {}, "command": ["ls"]}}),
-        ("shell", {"commands": ["ls"], "timeout_ms": 5},
-         {"type": "shell_call",
-          "action": {"commands": ["ls"], "timeout_ms": 5, "max_output_length": None}}),
-        ("apply_patch", {"type": "create_file", "path": "a", "diff": "+a"},
-         {"type": "apply_patch_call",
-          "operation": {"type": "create_file", "path": "a", "diff": "+a"}}),
-        ("apply_patch", {"type": "delete_file", "path": "a", "diff": ""},
-         {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}}),
-        ("tool_search", {"query": "q"},
-         {"type": "tool_search_call", "execution": "client", "arguments": {"query": "q"}}),
-    ],
-)  # fmt: skip
-def test_a_call_of_a_tool_known_by_kind_is_given_back_as_its_item(name, given, item):
-    body = {"model": "m", "input": "x", "tools": [{"type": name, "execution": "client"}]}
-    done = responses_in.translate(responses.decode_request(json.dumps(body).encode()))
-    (offered,) = done.request.tools or ()
-    assert ValueChecker(offered.function.parameters or {}).check(json.dumps(given)) is None
-    writer = ResponsesWriter("k", "m", 9, Shown(tools=done.tools))
-    events = writer.take([Call("call_1", name, json.dumps(given))])
-    assert events.count(b"event: response.output_item.added") == 1
-    (made,) = writer.items
-    assert made["call_id"] == "call_1" and made["status"] == "completed"
-    assert {key: made[key] for key in item} == item
-    (again,) = from_responses(made)
-    (read,) = again.tool_calls or ()
-    assert read.function.name == name and read.id == "call_1"
-    known = {key: value for key, value in given.items() if value != ""}
-    assert json.loads(read.function.arguments or "") == known
-    if name != "tool_search":
-        with pytest.raises(UpstreamFailed, match="without what it needs"):
-            writer.take([Call("call_2", name, "{}")])

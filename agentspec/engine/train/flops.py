@@ -1,8 +1,8 @@
 """Floating-point operations of training, from shapes: a budget that machines share. No torch.
 
 A product of [m, k] and [k, n] is 2mkn; a trained matrix costs it three times (forward, gradient of
-input and of weight), the frozen head and the first matrix (fc) twice, the target's head once. Norms, softmax and attention
-scores are left out: under 3 % at these sizes.
+input and of weight), the frozen head and the first matrix (fc) twice, the target's head once.
+Norms, softmax and attention scores are left out: under 3 % at these sizes.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def reading(url: str) -> Iterator[Connection]:
 @contextmanager
 def writing(url: str) -> Iterator[Connection]:
     """One transaction, committed at the end. Raises as ``reading`` does."""
+    require_file(url)  # SQLite would make an empty one
     engine = connect(url)
     try:
         require_current(engine)

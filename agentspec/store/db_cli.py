@@ -52,13 +52,14 @@ def _say(line: str) -> None:
 
 def _prune(args: argparse.Namespace, url: str) -> int:
     from .database import connect
-    from .migrate import require_current
+    from .migrate import require_current, require_file
     from .retention import PruneError, prune, rounded
     from .upkeep import now_ms
 
     if args.before > now_ms():
         raise PruneError("--before lies in the future: that would delete everything there is")
     what = {"requests": "request", "payloads": "payload", "minutes": "minute"}[args.what]
+    require_file(url)
     engine = connect(url)
     try:
         require_current(engine)

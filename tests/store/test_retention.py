@@ -148,6 +148,24 @@ def test_export_holds_every_row_once(
         assert {t - t % DAY_MS for t in parquet.read_table(file)["ts_ms"].to_pylist()} == {day}
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["db", "prune", "requests", "--before", "2026-01-01"],
+        ["db", "rebuild-rollups"],
+        ["db", "export", "--to", "out"],
+        ["prices", "set", "m", "--input", "1"],
+        ["prices", "withdraw", "1"],
+    ],
+)
+def test_a_folder_mistyped_stays_as_it_is(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert main([*command, "--data-dir", str(tmp_path / "typo")]) != 0
+    assert "there is no ledger at" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_export_of_nothing_says_so(
     tmp_path: Path, url: str, records: list[RequestRecord], capsys: pytest.CaptureFixture[str]
 ):

@@ -31,10 +31,14 @@ from agentspec.wire.errors import GenerationFailed, InternalError, Overloaded, U
 from agentspec.wire.extension import SpecReport
 
 from . import report as reports
+from .constrain import ConstraintUnmet
 from .logprobs import LogprobTrack
 from .reading import PlainText
 from .request import Output
 from .turn import Turn
+
+_UNMET = ConstraintUnmet.__name__
+"""How the error of a sequence begins whose schema was too hard."""
 
 
 @dataclass(slots=True)
@@ -201,6 +205,8 @@ def _raise_failure(output: Output) -> None:
         raise UpstreamTimeout(message, code="deadline_exceeded")
     if output.finish_reason == "abort":
         raise Overloaded("The engine gave the request up.")
+    if output.finish_reason == "error" and (output.error or "").startswith(_UNMET):
+        raise GenerationFailed("No answer was found that satisfies the schema.")
     if output.finish_reason == "error":
         raise InternalError(f"The engine failed: {output.error}")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING
 
-from .constrain import ConstraintViolated
+from .constrain import ConstraintUnmet
 
 if TYPE_CHECKING:
     from .sequence import Sequence
@@ -119,7 +119,7 @@ def _end(sequence: Sequence, token: int) -> None:
     """Commit a stop token, which is not part of the text."""
     constraint = sequence.constraint
     if constraint is not None and not constraint.may_stop:
-        raise ConstraintViolated(f"token {token} ends the text where the grammar goes on")
+        raise ConstraintUnmet(f"token {token} ends the text where the grammar goes on")
     sequence.emission.push(len(sequence.tokens), b"", literal=True)
     sequence.tokens.append(token)
     sequence.finish("stop")

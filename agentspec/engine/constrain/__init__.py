@@ -5,6 +5,6 @@ demands to a compiled constraint), ``session.py`` (one text under a grammar), ``
 in an engine's words).
 """
 
-from .base import CompiledConstraint, Constraint, ConstraintViolated
+from .base import CompiledConstraint, Constraint, ConstraintUnmet, ConstraintViolated
 
-__all__ = ["CompiledConstraint", "Constraint", "ConstraintViolated"]
+__all__ = ["CompiledConstraint", "Constraint", "ConstraintUnmet", "ConstraintViolated"]

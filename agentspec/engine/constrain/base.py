@@ -52,7 +52,10 @@ class Constraint(Protocol):
         ...
 
     def ban(self, token: int) -> None:
-        """``token`` is not allowed at this place from now on; forgotten when it is rolled back."""
+        """``token`` is not allowed at this place from now on; forgotten when it is rolled back.
+
+        Raises ``ConstraintUnmet`` where nothing is left to try.
+        """
         ...
 
     def clone(self) -> Constraint: ...
@@ -89,3 +92,9 @@ class CompiledConstraint(Protocol):
 
 class ConstraintViolated(RuntimeError):
     """A forbidden token was about to be committed: a bug of the engine, never swallowed."""
+
+
+class ConstraintUnmet(ConstraintViolated):
+    """No right end of the text was found, which the schema is too hard for: an error for whoever
+    asked. Raised by ``ban``, and where a text without a right end is to be ended.
+    """

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .base import ConstraintUnmet
 from .closing import Hints, find_closing, nothing_closes
 from .judged_matcher import JudgedMatcher
 from .session import GrammarSession
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 WITNESS_TOKENS = 8192
 _MAX_TRIES = 4
 """Tokens banned at one place before it follows the witness."""
+_MAX_BLIND_TRIES = 16
+"""The same where no witness is known; then the answer is given up."""
+_MAX_HOPES = 12
 _OPERATIONS = 800
 """Of the matcher, in one search behind a token; a search that fails costs tens of milliseconds."""
 _REJOIN = 4
@@ -36,10 +40,20 @@ _LETTERS = b"aqz"
 class JudgedSession(GrammarSession):
     """``Constraint`` over a ``JudgedMatcher``.
 
-    Without a first witness (``prove`` found none) only what is certainly broken is not viable.
+    Without a first witness (``prove`` found none) one is looked for again at the first borders;
+    until one is found, what is certainly broken or a dead end is not viable, so often at one place.
     """
 
-    __slots__ = ("_banned", "_examples", "_judged", "_proven_at", "_run", "_stale", "_witness")
+    __slots__ = (
+        "_banned",
+        "_examples",
+        "_hopes",
+        "_judged",
+        "_proven_at",
+        "_run",
+        "_stale",
+        "_witness",
+    )
 
     def __init__(
         self, matcher: JudgedMatcher, vocab: Vocab, hints: Hints, *, canonical: bool = True
@@ -53,6 +67,8 @@ class JudgedSession(GrammarSession):
         self._run, self._stale = 0, False
         """Tokens inside the open string; whether the witness was taken on trust since its proof."""
         self._banned: dict[int, set[int]] = {}
+        self._hopes: tuple[int, int] = (0, 0)
+        """How often a witness was looked for where none was known, and the newest border of it."""
 
     def prove(self, examples: Seq[bytes] = ()) -> bool:
         """Look for a first witness; ``examples``: whole texts, tried before any search."""
@@ -71,7 +87,7 @@ class JudgedSession(GrammarSession):
         if self._judged.verdict.broken:
             return False
         if self._witness is None:
-            return True
+            return self._hopeful()
         fresh = self._proven_at == len(self.tokens) - 1
         if fresh and not self._stale and self._witness[:1] == self.tokens[-1:]:
             self._proved(self._witness[1:])
@@ -89,6 +105,26 @@ class JudgedSession(GrammarSession):
         banned.add(token)
         if len(banned) >= _MAX_TRIES and self._stale and not (self._rejoins() or self._searched()):
             self._witness = None
+        if self._witness is None and (len(banned) >= _MAX_BLIND_TRIES or not self._untried(banned)):
+            raise ConstraintUnmet("no right end was found for the schema")
+
+    def _untried(self, banned: set[int]) -> bool:
+        """Whether this place has a token that is not banned."""
+        row = np.zeros(self._vocab.words, dtype=np.int32)
+        self._fill(row, self._plans[-1])
+        for token in banned:
+            clear_bit(row, token)
+        return bool(row.any())
+
+    def _hopeful(self) -> bool:
+        """Whether a text of which no right end is known may go on."""
+        count, border = self._hopes
+        reached = self._judged.verdict.borders
+        if reached > border and count < _MAX_HOPES:
+            self._hopes = (count + 1, reached)
+            if self._searched():
+                return True
+        return self.may_stop or not self._matcher.ended()
 
     @property
     def broken(self) -> bool:
@@ -134,7 +170,7 @@ class JudgedSession(GrammarSession):
         twin._judged = twin._matcher
         twin._witness = self._witness  # never changed in place
         twin._proven_at, twin._run, twin._stale = self._proven_at, self._run, self._stale
-        twin._examples = self._examples
+        twin._examples, twin._hopes = self._examples, self._hopes
         twin._banned = {at: set(held) for at, held in self._banned.items()}
         return twin
 

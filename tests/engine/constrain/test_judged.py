@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from agentspec.engine.constrain.judged import _MAX_TRIES
+from agentspec.engine.constrain.base import ConstraintUnmet
+from agentspec.engine.constrain.judged import _MAX_TRIES, JudgedSession
 from agentspec.toolcall.check import ValueChecker
 from agentspec.wire.errors import InvalidSchema
 
@@ -93,6 +94,45 @@ def test_every_walk_ends_right(small, factories, name):
     for seed in range(3):
         text, _ = walked(small, compiled.session(), random.Random(seed), 4 + 8 * seed)
         assert text is not None and checker.check(text) is None, text
+
+
+def unproven(small, schema: Any) -> JudgedSession:
+    """A session at its start that knows of no right end."""
+    factory = small.factory()
+    compiled = factory.compile(answer_spec(schema))
+    proven = compiled.session()
+    assert isinstance(proven, JudgedSession)
+    return JudgedSession(proven._judged.copy(), proven._vocab, proven._hints)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_without_a_known_way_an_answer_ends_right_or_as_an_error(small, name):
+    session, checker = unproven(small, SCHEMAS[name]), ValueChecker(SCHEMAS[name])
+    ends: Counter[str] = Counter()
+    for seed in range(6):
+        try:
+            text, _ = walked(small, session.clone(), random.Random(seed), 60)
+        except ConstraintUnmet:
+            ends["unmet"] += 1
+            continue
+        assert text is None or checker.check(text) is None, text
+        ends["torn" if text is None else "right"] += 1
+    assert ends["right"] or name == "propertyNames"  # by chance no key is one of so few
+
+
+def test_what_nothing_satisfies_is_given_up_after_some_tries(small):
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "contains": {"const": 2}, "maxItems": 1}
+    session = unproven(small, {**schema, "minItems": 1})
+    session._witness = None
+    session._hopes = (1 << 20, 1 << 20)  # no looking ahead
+    for text in ("[", "1", "]"):
+        token = small.token_bytes.index(text.encode())
+        session.accept([token])
+        ended = not session.viable()
+    assert ended and not session.may_stop
+    session.rollback(1)
+    with pytest.raises(ConstraintUnmet):
+        session.ban(token)
 
 
 def test_calls_are_judged_one_by_one(small, factories):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from agentspec.engine.constrain import ConstraintViolated
-from tests.engine.core.toy import JSON_LIKE, Dfa, DfaSession, EchoDrafter
+from tests.engine.core.toy import JSON_LIKE, Dfa, DfaSession
 from tests.engine.core.world import World, make
 
 torch.set_num_threads(1)
@@ -68,7 +68,7 @@ PICKY = Picky(JSON_LIKE.start, JSON_LIKE.moves, JSON_LIKE.accepting)
 def test_the_text_is_the_same_with_and_without_drafts(seed: int):
     request = make("r", constraint=PICKY, max_tokens=24, prompt=[1 + seed, 2, 3])
     plain = World().run(replace(request, sources=()))["r"]
-    drafted = World(EchoDrafter("echo")).run(replace(request, sources=("echo",)))["r"]
+    drafted = World().run(replace(request, sources=("echo",)))["r"]
     assert plain.finish_reason == drafted.finish_reason and plain.finish_reason != "error"
     assert plain.text == drafted.text
     report = plain.report

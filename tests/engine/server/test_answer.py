@@ -161,6 +161,16 @@ def test_what_breaks_its_constraint_is_never_passed_on(text: str, fields: dict[s
     assert failed.value.code == "constraint_not_met"
 
 
+def test_a_schema_that_was_too_hard_is_told_from_a_failure_of_the_engine():
+    ended = [Output(id="", finish_reason="error", error="ConstraintUnmet: no right end was found")]
+    with pytest.raises(GenerationFailed) as failed:
+        answered(ended, response_format=JSON_N)
+    assert failed.value.code == "constraint_not_met"
+    ended = [Output(id="", finish_reason="error", error="ConstraintViolated: token 3")]
+    with pytest.raises(InternalError):
+        answered(ended, response_format=JSON_N)
+
+
 @pytest.mark.parametrize("marker", ["", "<tool_call>[", LS])
 def test_a_json_answer_may_hold_markup(marker: str):
     text = json.dumps({"n": 1, "s": marker})

@@ -215,8 +215,7 @@ class Engine:
         return slots
 
     def _draft(self, slots: list[Slot]) -> None:
-        waiting = len(self._scheduler.waiting)
-        self._drafting.propose(slots, waiting, speculates=self._speculates)
+        self._drafting.propose(slots, speculates=self._speculates)
 
     def _forward(self, slots: list[Slot]) -> Forward | None:
         """One pass over all slots; None where there is none or it failed.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from agentspec.wire.errors import InvalidRequest
 
+from .chaining import Follower, joined
 from .draft.base import FORCED, Proposal
 from .draft.forced import constrain_draft
 from .isolation import isolated
@@ -115,10 +116,10 @@ class Drafting:
             for drafter in sequence.drafters:
                 drafter.commit(sequence.view, proposal, accepted, committed)
 
-    def propose(self, slots: Seq[Slot], waiting: int, *, speculates: bool = True) -> None:
+    def propose(self, slots: Seq[Slot], *, speculates: bool = True) -> None:
         """Fill in the proposals of a step: drafted, filtered, and cut to what is worth verifying.
 
-        waiting: requests without a place. Without ``speculates`` there are none.
+        Without ``speculates`` there are none.
         """
         sampling = [slot for slot in slots if slot.samples]
         self._governor.begin(sampling)
@@ -128,10 +129,15 @@ class Drafting:
         for drafter in self._drafters:
             able = [slot for slot in asking if drafter in slot.sequence.drafters]
             self._ask(drafter, [s for s in able if self._governor.asks(s, drafter.name)])
+        for drafter in self._drafters:
+            if isinstance(drafter, Follower):
+                able = [slot for slot in asking if drafter in slot.sequence.drafters]
+                behind = [s for s in able if self._governor.asks_behind(s, drafter.name)]
+                each(behind, partial(self._extend, drafter, drafter.name))
         for slot in asking:
             self._filter(slot)
         with isolated(*(slot.sequence for slot in sampling)):
-            self._governor.cut(slots, sampling, waiting)
+            self._governor.cut(slots, sampling)
 
     def _ask(self, drafter: Drafter, slots: Seq[Slot]) -> None:
         each([s for s in slots if not s.sequence.finished], partial(self._call, drafter))
@@ -144,12 +150,28 @@ class Drafting:
             )
         self._governor.asked(slots, drafter.name, (self._meter.clock() - started_ns) / 1e9)
         for slot, proposal in zip(slots, proposals, strict=True):
-            if len(proposal) > slot.draft_limit:
-                raise ValueError(f"drafter {drafter.name} proposed more than its limit")
-            if any(not 0 <= token < self._vocab_size for token in proposal.tokens):
-                raise ValueError(f"drafter {drafter.name} proposed a token that does not exist")
+            self._check(drafter.name, proposal, slot.draft_limit)
             if len(proposal):
                 slot.proposal = proposal
+
+    def _extend(self, drafter: Follower, name: str, slots: Seq[Slot]) -> None:
+        """Let it draft behind the proposals that the slots hold."""
+        heads = [slot.proposal for slot in slots]
+        room = [slot.draft_limit - len(slot.proposal) for slot in slots]
+        started_ns = self._meter.clock()
+        with self._meter.drafting([slot.sequence.bill for slot in slots]):
+            tails = drafter.propose_behind([slot.sequence.view for slot in slots], heads, room)
+        self._governor.asked(slots, name, (self._meter.clock() - started_ns) / 1e9)
+        for slot, tail, limit in zip(slots, tails, room, strict=True):
+            self._check(name, tail, limit)
+            if len(tail):
+                slot.proposal = joined(slot.proposal, tail)
+
+    def _check(self, name: str, proposal: Proposal, limit: int) -> None:
+        if len(proposal) > limit:
+            raise ValueError(f"drafter {name} proposed more than its limit")
+        if any(not 0 <= token < self._vocab_size for token in proposal.tokens):
+            raise ValueError(f"drafter {name} proposed a token that does not exist")
 
     def _filter(self, slot: Slot) -> None:
         if not len(slot.proposal):

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from .sequence import Sequence
     from .slot import Slot
 
+_BLIND = 0.8
+"""What a scheduler that does not know of grammars gives a forced token."""
+_BEHIND_LEAST = 0.25
+"""A draft that stands whole with less probability is not worth a second source behind it."""
 _PROFILE_RATE = 0.05
 _PROFILE_START = 0.8
 """Confidence of a dense draft's tokens before any was seen, each place."""
@@ -118,6 +122,18 @@ class Governor:
         usual = self._gate.expected(number, source)
         return usual is None or usual > sum(self._survival(slot))
 
+    def asks_behind(self, slot: Slot, source: str) -> bool:
+        """Whether a source is to draft behind the draft at hand: where that may well stand whole,
+        and its end is no other than what was committed tells (it is one-hot)."""
+        proposal = slot.proposal
+        if not self._mode.adaptive or not len(proposal) or len(proposal) >= slot.draft_limit:
+            return False
+        if proposal.draft_probs is not None or proposal.parents is not None:
+            return False
+        if source in proposal.sources or self._survival(slot)[-1] < _BEHIND_LEAST:
+            return False
+        return self._gate.asks(slot.sequence.number, source)
+
     def asked(self, slots: Seq[Slot], source: str, seconds: float) -> None:
         """A source has drafted (or had nothing) for the slots, which took so long in all."""
         self._drafting_s += seconds
@@ -127,7 +143,7 @@ class Governor:
 
     # The cut.
 
-    def cut(self, slots: Seq[Slot], sampling: Seq[Slot], waiting: int) -> None:
+    def cut(self, slots: Seq[Slot], sampling: Seq[Slot]) -> None:
         """Cut every proposal to what is worth verifying; book what the asks were worth.
 
         slots: all of the step, prompts included; sampling: those of them that may hold a proposal.
@@ -142,7 +158,7 @@ class Governor:
         bids = [self._bid(slot) for slot in sampling]
         load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
         other_s = self.costs.curve.attended(load) + self.costs.rest.seconds(1, len(sampling), 0)
-        if not self.policy.counts_prompts(waiting):
+        if not self.policy.counts_prompts:
             other_s -= self._prompts(slots, load)
         base = self.costs.curve.seconds
         widths = choose(bids, load.rows, base, other_s + self._drafting_s)
@@ -161,14 +177,19 @@ class Governor:
     def _offer(self, slot: Slot) -> _Offer:
         sequence = slot.sequence
         if sequence.number not in self._offers:
-            self._offers[sequence.number] = _Offer(EMPTY, _masked(sequence))
+            self._offers[sequence.number] = _Offer(
+                EMPTY, not self._mode.blind and _masked(sequence)
+            )
         return self._offers[sequence.number]
 
     def _survival(self, slot: Slot) -> list[float]:
         sequence = slot.sequence
-        masked = _masked(sequence)
-        confidence = self.acceptance.confidence(sequence.number, slot.proposal, masked)
-        return survivals(confidence, slot.proposal.parents)
+        proposal, masked = slot.proposal, not self._mode.blind and _masked(sequence)
+        confidence = self.acceptance.confidence(sequence.number, proposal, masked)
+        if self._mode.blind:
+            forced = [name == FORCED for name in proposal.sources]
+            confidence = [_BLIND if f else c for f, c in zip(forced, confidence, strict=True)]
+        return survivals(confidence, proposal.parents)
 
     def _bid(self, slot: Slot) -> Bid:
         sequence, offer = slot.sequence, self._offers.get(slot.sequence.number)
@@ -183,7 +204,7 @@ class Governor:
         token_s = self.costs.token_seconds()
         return Bid(
             gain=offer.survival
-            if dense
+            if dense or self._mode.blind
             else gains(offer.proposal.sources, offer.survival, offer.proposal.parents),
             dense=dense,
             expected=self._usual(offer.proposal, count) if dense else None,
@@ -220,17 +241,16 @@ class Governor:
             offer = self._offers.get(slot.sequence.number)
             if offer is None:
                 continue
-            tokens = sum(bid.gain[:width])
-            gain_s = tokens * share_s - width * row_s - sum(bid.own_s[:width])
-            drafted = set(offer.proposal.sources)
+            token_row_s = row_s + (sum(bid.own_s[:width]) / width if width else 0.0)
+            brought = _brought(offer.proposal, bid.gain[:width])
             for source in offer.asked:
                 cost_s = self.costs.draft(source).seconds(1 / len(sampling), 1)
-                brought = source in drafted
+                tokens, rows_of_it = brought.get(source, (0.0, 0))
                 self._gate.booked(
                     slot.sequence.number,
                     source,
-                    tokens=tokens if brought else 0.0,
-                    profit_s=(gain_s if brought else 0.0) - cost_s,
+                    tokens=tokens,
+                    profit_s=tokens * share_s - rows_of_it * token_row_s - cost_s,
                     cost_s=cost_s,
                     plain_s=share_s,
                 )
@@ -289,4 +309,17 @@ def _masked(sequence: Sequence) -> bool:
 
 
 def _drafter(proposal: Proposal) -> str:
-    return next((name for name in proposal.sources if name != FORCED), FORCED)
+    """Who drafted: the sources in their order, "+" between them."""
+    return "+".join(dict.fromkeys(name for name in proposal.sources if name != FORCED)) or FORCED
+
+
+def _brought(proposal: Proposal, gain: Seq[float]) -> dict[str, tuple[float, int]]:
+    """By source: tokens that its part is expected to bring, and rows of it; a forced span belongs
+    to the source before it."""
+    found: dict[str, tuple[float, int]] = {}
+    owner = FORCED
+    for source, token in zip(proposal.sources, gain, strict=False):
+        owner = owner if source == FORCED else source
+        tokens, rows = found.get(owner, (0.0, 0))
+        found[owner] = tokens + token, rows + 1
+    return found

@@ -1,7 +1,8 @@
 """How speculation is scheduled: adaptive, or by a rival's rule, for comparison.
 
-A rule fixes K, the drafted tokens that every sequence verifies, by nothing but the load:
+A rival's rule fixes K, the drafted tokens that every sequence verifies, by nothing but the load:
 
+blind     adaptive, but not knowing of the grammar: its forced tokens are drafts like others.
 off       none.
 kN        N always (the usual static setting).
 table     by the sequences that decode together, tuned ahead for one rate of acceptance (vLLM's
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 
 from .cost import CostCurve
 
-ADAPTIVE = "adaptive"
+ADAPTIVE, BLIND = "adaptive", "blind"
 SWITCH_SHARE = 0.6
 SWITCH_TOKENS = 5
 TABLE_ACCEPTANCE = 0.6
@@ -37,9 +38,9 @@ class Mode:
     _table: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.name not in (ADAPTIVE, "off", "table", "switch60") and self._fixed is None:
+        if self.name not in (ADAPTIVE, BLIND, "off", "table", "switch60") and self._fixed is None:
             raise UnknownMode(
-                f"unknown mode '{self.name}' (adaptive, off, k1 to k99, table, switch60)"
+                f"unknown mode '{self.name}' (adaptive, blind, off, k1 to k99, table, switch60)"
             )
 
     @property
@@ -49,7 +50,11 @@ class Mode:
 
     @property
     def adaptive(self) -> bool:
-        return self.name == ADAPTIVE
+        return self.name in (ADAPTIVE, BLIND)
+
+    @property
+    def blind(self) -> bool:
+        return self.name == BLIND
 
     def width(self, decoding: int, most: int) -> int:
         """Drafted tokens for each of ``decoding`` sequences, at most ``most``; not of adaptive."""

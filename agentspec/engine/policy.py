@@ -1,9 +1,10 @@
 """What a step is to be good at: the value of a token, and whose tokens count more.
 
+auto, throughput
+             work a second: a drafted token is worth the decode work that it saves, no more. With
+             few sequences that is the latency of each; with many only sure drafts remain.
 latency      tokens a second of those that decode now, prompts in the same pass included: while a
-             long prompt makes the step slow, drafts are cheap beside it.
-throughput   work a second: a drafted token is worth the decode work that it saves, no more.
-auto         latency while nobody waits for a place, throughput while somebody does.
+             long prompt makes the step slow, drafts are cheap beside it. The prompt pays for it.
 slo          as auto; and whoever is behind the wanted milliseconds a token counts more, whoever is
              well ahead counts less, and prompts are read in pieces that keep the step within it.
 
@@ -38,9 +39,10 @@ class Policy:
         goal, tpot_ms = settings.scheduling.policy, settings.scheduling.tpot_ms
         return cls(goal, None if tpot_ms is None else tpot_ms / 1000)
 
-    def counts_prompts(self, waiting: int) -> bool:
+    @property
+    def counts_prompts(self) -> bool:
         """Whether the prompts in a pass count in what a token of it costs."""
-        return self.goal == "latency" or (self.goal != "throughput" and waiting == 0)
+        return self.goal == "latency"
 
     def weight(self, priority: int, token_s: float | None) -> float:
         """Of a sequence's tokens; token_s: the seconds a token that it has seen so far."""

@@ -15,7 +15,8 @@ class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: of the source; None: its method ("dspark", "eagle3", ..., "draft_model").
     head_rows: only the first so many token ids are drafted, where it uses the model's lm_head (the
         frequent ones, in a BPE vocabulary); cheaper, and a little less is accepted. None: all.
-    candidates: tokens of each row that a Markov head looks at.
+    candidates: tokens of each row that a Markov head looks at. branches: most tokens that follow
+        the same one in a draft without Markov head; above 1 it is a tree. None: 4 for JetSpec.
     forced: what stands in a block for tokens that a grammar forced before it: "anchor": the last of
         them; "block": all. blind: draft as if there were no grammar. Both for measuring.
     """
@@ -24,5 +25,6 @@ class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] | None = None
     head_rows: Annotated[int, Meta(ge=16)] | None = None
     candidates: Annotated[int, Meta(ge=1, le=512)] = 128
+    branches: Annotated[int, Meta(ge=1, le=16)] | None = None
     forced: Literal["anchor", "block"] = "anchor"
     blind: bool = False

@@ -67,6 +67,7 @@ def _options(settings: DraftSettings) -> BlockOptions:
         blind=settings.blind,
         forced=settings.forced,
         candidates=settings.candidates,
+        branches=settings.branches,
         head_rows=settings.head_rows,
     )
 

@@ -15,19 +15,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import torch
+
 from .backbone import MOST_BLOCKS, Backbone, Block, Chunk, block_table, scratch
 from .base import EMPTY, DraftView, Observed, Proposal
 from .context import Context, Plane
 from .rates import PlaceRates
 from .speller import Rows, Speller
+from .tree import block_tree
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from agentspec_kernels.draft_block import Chain
 
     from .block_config import BlockConfig
 
 _LEAST_CONTEXT = 16
 _WIDEST_GAP = 64
+_LEAST_SURVIVAL = 0.02
+"""Below it a tree's token isn't drafted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +46,8 @@ class BlockOptions:
     block looks as in training; "block": all of them, if they leave room for masks.
     candidates: tokens of each row that the Markov head looks at. head_rows: only the first so many
     token ids are drafted (of a BPE vocabulary those merged first, so the frequent ones); None: all.
+    branches: most tokens that follow the same one; above 1 a draft without Markov head is a tree of
+    its rows' most probable tokens. None: 4 for JetSpec, else 1.
     Every choice is lossless.
     """
 
@@ -47,6 +55,7 @@ class BlockOptions:
     forced: Literal["anchor", "block"] = "anchor"
     candidates: int = 128
     head_rows: int | None = None
+    branches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,9 @@ class BlockDrafter:
         self._rates = None if config.confidence else PlaceRates()
         self._speller = Speller(name, config, chain, self._rates, blind=self.options.blind)
         self._contexts: dict[int, Context] = {}
+        self._ids = chain.head.target_id
+        branches = self.options.branches or (4 if config.method == "jetspec" else 1)
+        self._branches = 1 if config.markov_rank else branches
 
     def open(self, view: DraftView) -> None:
         self._contexts[view.sequence_id] = self._plane.open(view)
@@ -104,8 +116,23 @@ class BlockDrafter:
         end = 0
         for job in jobs:
             start, end = end, end + len(job.block.rows)
+            if self._branches > 1:
+                proposals[job.index] = self._tree(job, logits[start:end])
+                continue
             rows = Rows(hidden[start:end], logits[start:end])
             proposals[job.index] = self._speller.spell(job.view, job.limit, rows)
+
+    def _tree(self, job: _Job, logits: npt.NDArray) -> Proposal:
+        """logits: [R, U] float32. What the grammar forbids is left to the engine's filter."""
+        scores = torch.from_numpy(logits) / (job.view.sampling.temperature or 1.0)
+        return block_tree(
+            self.name,
+            scores.softmax(1),
+            job.limit,
+            candidates=self._branches,
+            min_survival=_LEAST_SURVIVAL,
+            ids=self._ids,
+        )
 
     def _block(self, view: DraftView, limit: int, place: int) -> Block | None:
         """The block of a sequence as the ``place``-th of a pass; None where it isn't drafted."""
@@ -129,7 +156,7 @@ class BlockDrafter:
         )
 
     def commit(self, view: DraftView, proposal: Proposal, accepted: int, committed: int) -> None:
-        if self._rates is None:
+        if self._rates is None or proposal.parents is not None:
             return
         came = view.tokens[len(view.tokens) - committed :]
         masked = view.constraint is not None

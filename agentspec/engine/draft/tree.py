@@ -1,6 +1,6 @@
 """Drafts that are trees: grown from what may follow each token, and filtered through the grammar.
 
-Legend: K drafted tokens, V vocabulary, B rows of a block draft, C candidates of a row.
+Legend: K drafted tokens, V vocabulary, B rows of a block draft, U rows of its logits.
 
 A tree's tokens stand by falling survival (``Proposal``). So the budget's first tokens are the best
 subtree of their number, and whether a sampled token is verified never hangs on that token: what
@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -75,18 +76,24 @@ def grow(
 
 
 def block_tree(
-    name: str, probs: Tensor, limit: int, *, candidates: int = 4, min_survival: float = 0.0
+    name: str,
+    probs: Tensor,
+    limit: int,
+    *,
+    candidates: int = 4,
+    min_survival: float = 0.0,
+    ids: Sequence[int] | npt.NDArray | None = None,
 ) -> Proposal:
     """A tree from a block draft whose rows don't see the tokens before them.
 
-    probs: [B, V] float, row k over the k-th drafted token. Each node of depth k is followed by the
-    ``candidates`` most probable tokens of row k; confidences are the probabilities (of a draft that
-    is calibrated, calibrated ones). One-hot: a function of the committed tokens.
+    probs: [B, U] float, row k over the k-th drafted token; ids: which token each of U is, None: its
+    own number. Each node of depth k is followed by the ``candidates`` most probable tokens of row
+    k; confidences are the probabilities. One-hot: a function of the committed tokens.
     """
     top = probs.topk(min(candidates, probs.shape[1]), dim=1)
     rows = [
-        list(zip(ids, values, strict=True))
-        for ids, values in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        [(at if ids is None else int(ids[at]), value) for at, value in zip(*row, strict=True)]
+        for row in zip(top.indices.tolist(), top.values.tolist(), strict=True)
     ]
 
     def branches(depth: int) -> list[Branch[int]]:

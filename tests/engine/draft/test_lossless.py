@@ -77,6 +77,15 @@ def _block(kind: str) -> Callable[..., Drafter]:
     return lambda runner, folder, path: drafter_of(kind, runner, path)
 
 
+def _jetspec_tree(runner: ExactRunner, folder: Path, path: Path) -> Drafter:
+    raw = blockworld.draft_config(causal=True, markov_rank=0, enable_confidence_head=False)
+    blockworld.write_draft(path, raw, blockworld.draft_tensors(raw))
+    facts = TargetFacts(config=runner.model.config, format="int8")
+    drafter = load_block(path, runner, facts, name="draft")
+    assert drafter.config.method == "jetspec"
+    return drafter
+
+
 def _step(method: str, **changes: Any) -> Callable[..., Drafter]:
     def make(runner: ExactRunner, folder: Path, path: Path) -> Drafter:
         raw = stepworld.config(method, **changes)
@@ -113,6 +122,7 @@ SOURCES: dict[str, Callable[..., Drafter]] = {
     "eagle3, own vocabulary": _step("eagle3", draft_vocab_size=48, kind="qwen3"),
     "mtp": _step("mtp"),
     "trees": lambda *_: Guesser("draft"),
+    "jetspec, trees": _jetspec_tree,
     **{kind: _block(kind) for kind in KINDS},
 }
 
@@ -184,6 +194,16 @@ def test_a_broken_rule_of_acceptance_changes_a_text(source, target, plain, tmp_p
     drafter = SOURCES[source](runner, target, tmp_path)
     told = generate(runner, [drafter], asking(3, "greedy", "free"))
     assert texts(told) != texts(plain("greedy", "free")[:3])
+
+
+def test_a_jetspec_draft_is_a_tree(target, plain, tmp_path, monkeypatch):
+    runner = open_target(target)
+    drafter: Any = SOURCES["jetspec, trees"](runner, target, tmp_path)
+    seen: list[Proposal] = []
+    monkeypatch.setattr(drafter, "commit", lambda view, proposal, *_: seen.append(proposal))
+    told = generate(runner, [drafter], asking(3, "greedy", "free"))
+    assert texts(told) == texts(plain("greedy", "free")[:3])
+    assert sum(proposal.parents is not None for proposal in seen) > 10
 
 
 class Compared:

@@ -67,6 +67,7 @@ def test_a_block_becomes_a_tree_of_its_rows_best():
     assert proposal.tokens == (1, 3, 2, 3) and proposal.parents == (-1, 0, -1, 2)
     assert proposal.survival() == pytest.approx([0.6, 0.54, 0.3, 0.27])
     assert len(block_tree("jet", probs, 99, candidates=9)) == 3 + 3 * 3
+    assert block_tree("jet", probs, 2, candidates=2, ids=[9, 8, 7, 6]).tokens == (8, 6)
     chain = block_tree("jet", probs, 9, candidates=1)
     assert chain.tokens == (1, 3) and chain.parents is None
 

@@ -90,7 +90,7 @@ class Choosing:
 
     def settle(self, record: RequestRecord) -> None:
         """Learn from a row, unless there is nothing to be decided by it."""
-        if record.model in self._models and record.backend:
+        if self.router.predicts and record.model in self._models and record.backend:
             outcome = outcome_of(record)
             self.router.note(outcome)
             self._pacer.spent((outcome.cost_nusd or 0) / 1e9, outcome.at_s)
@@ -110,7 +110,7 @@ class Choosing:
         if not self._models:
             return
         self.watch.start()
-        if self._settings.routing.learn_rows and self._settings.routing.policy != "fixed":
+        if self._settings.routing.learn_rows and self.router.predicts:
             self._task = asyncio.create_task(self._learn())
 
     async def aclose(self) -> None:

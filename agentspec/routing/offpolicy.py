@@ -65,13 +65,15 @@ def judge(log: Sequence[Logged], seed: int, rounds: int = 400) -> Judged:
     if not log:
         raise ValueError("there is nothing to judge a policy by: the log is empty")
     weights = [weight(row) for row in log]
-    total = sum(weights)
-    squares = sum(w * w for w in weights)
+    total, squares = sum(weights), sum(w * w for w in weights)
     covered = [sum(p for b, p in row.wanted.items() if b in row.seen) for row in log]
+    sums = _by_session(log)
+    drawn = _drawn(sums, seed, rounds)
+    whole = _add(sums)
     return Judged(
-        ips=_interval(log, ips, seed, rounds),
-        snips=_interval(log, snips, seed, rounds),
-        dr=_interval(log, doubly_robust, seed, rounds),
+        ips=_interval(_Sums.ips, whole, drawn),
+        snips=_interval(_Sums.snips, whole, drawn),
+        dr=_interval(_Sums.dr, whole, drawn),
         support=sum(covered) / len(log),
         effective=total * total / squares if squares else 0.0,
         requests=len(log),
@@ -79,41 +81,62 @@ def judge(log: Sequence[Logged], seed: int, rounds: int = 400) -> Judged:
     )
 
 
-def weight(row: Logged) -> float:
-    """How much likelier the other policy was to choose what was chosen; cut at ``MOST_WEIGHT``."""
-    return min(row.wanted.get(row.chosen, 0.0) / max(row.chance, 1e-9), MOST_WEIGHT)
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Over some requests: their number, weights, weighed losses, and doubly robust terms."""
+
+    count: float
+    weights: float
+    losses: float
+    robust: float
+
+    def ips(self) -> float:
+        return self.losses / self.count
+
+    def snips(self) -> float:
+        return self.losses / self.weights if self.weights else float("nan")
+
+    def dr(self) -> float:
+        return self.robust / self.count
 
 
-def ips(log: Sequence[Logged]) -> float:
-    return sum(weight(row) * row.loss for row in log) / len(log)
-
-
-def snips(log: Sequence[Logged]) -> float:
-    total = sum(weight(row) for row in log)
-    return sum(weight(row) * row.loss for row in log) / total if total else float("nan")
-
-
-def doubly_robust(log: Sequence[Logged]) -> float:
-    total = 0.0
-    for row in log:
-        total += sum(chance * row.predicted[b] for b, chance in row.wanted.items())
-        total += weight(row) * (row.loss - row.predicted[row.chosen])
-    return total / len(log)
-
-
-def _interval(
-    log: Sequence[Logged], estimate: Callable[[Sequence[Logged]], float], seed: int, rounds: int
-) -> Value:
+def _by_session(log: Sequence[Logged]) -> list[_Sums]:
     sessions: dict[str, list[Logged]] = {}
     for row in log:
         sessions.setdefault(row.session, []).append(row)
-    groups, rng = list(sessions.values()), random.Random(seed)
-    found = []
-    for _ in range(rounds):
-        drawn = [row for group in rng.choices(groups, k=len(groups)) for row in group]
-        found.append(estimate(drawn))
-    found = sorted(value for value in found if value == value)
+    return [_add([_of(row) for row in rows]) for rows in sessions.values()]
+
+
+def _of(row: Logged) -> _Sums:
+    factor = weight(row)
+    robust = sum(chance * row.predicted[b] for b, chance in row.wanted.items())
+    robust += factor * (row.loss - row.predicted[row.chosen])
+    return _Sums(1.0, factor, factor * row.loss, robust)
+
+
+def _add(sums: Sequence[_Sums]) -> _Sums:
+    return _Sums(
+        sum(s.count for s in sums),
+        sum(s.weights for s in sums),
+        sum(s.losses for s in sums),
+        sum(s.robust for s in sums),
+    )
+
+
+def _drawn(sums: Sequence[_Sums], seed: int, rounds: int) -> list[_Sums]:
+    """As many sessions as there are, drawn with replacement, again and again."""
+    rng = random.Random(seed)
+    return [_add(rng.choices(sums, k=len(sums))) for _ in range(rounds)]
+
+
+def _interval(estimate: Callable[[_Sums], float], whole: _Sums, drawn: Sequence[_Sums]) -> Value:
+    found = sorted(value for value in map(estimate, drawn) if value == value)
     if not found:
         return Value(float("nan"), float("nan"), float("nan"))
     low, high = found[int(0.025 * len(found))], found[int(0.975 * (len(found) - 1))]
-    return Value(estimate(log), low, high)
+    return Value(estimate(whole), low, high)
+
+
+def weight(row: Logged) -> float:
+    """How much likelier the other policy was to choose what was chosen; cut at ``MOST_WEIGHT``."""
+    return min(row.wanted.get(row.chosen, 0.0) / max(row.chance, 1e-9), MOST_WEIGHT)

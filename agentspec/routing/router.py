@@ -44,7 +44,8 @@ class Rules:
 class Router:
     """Of one process. clock_s: seconds of the clock that outcomes' ``at_s`` are told in.
 
-    in_flight: calls of this process that run, by backend (``Attempts`` counts them).
+    in_flight: calls of this process that run, by backend (``Attempts`` counts them). predicts: it
+    looks at predictions at all, so that there is a use in outcomes.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Router:
         self._rules = rules or Rules()
         self._watch = watch or Watch({}, 1.0)
         self._in_flight = in_flight or {}
-        self._predicts = not isinstance(policy, Fixed) or shadow is not None
+        self.predicts = not isinstance(policy, Fixed) or shadow is not None
 
     def decide(self, situation: Situation) -> Decision:
         """Raises ``PermissionDenied`` where no backend of the model is allowed."""
@@ -79,7 +80,7 @@ class Router:
         able, unable = self._able(situation, allowed)
         fit, others = self._ready(situation, able or allowed)
         left_out = (*forbidden, *(unable if able else ()))
-        if len(fit) <= 1 or not self._predicts:
+        if len(fit) <= 1 or not self.predicts:
             return self._in_order(fit, others, left_out)
         task = situation.task or TaskClass(situation.workload)
         loads = {name: self._watch.load(name, self._in_flight.get(name, 0)) for name in fit}

@@ -1,4 +1,4 @@
-"""``agentspec route explain`` and ``agentspec route replay``."""
+"""``agentspec route explain``, ``replay`` and ``bench``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,12 @@ def add_parser(
     )
     again.add_argument("--ttft-ms", type=float, default=3000.0, help="the target (with --trace)")
     again.add_argument("--tpot-ms", type=float, default=20.0, help="the target (with --trace)")
-    for parser, run in ((why, _explain), (again, _replay)):
+    bench = kinds.add_parser("bench", help="how long a decision takes")
+    bench.add_argument("--rows", type=int, default=1_000_000, help="of history (default 1,000,000)")
+    bench.add_argument("--backends", type=int, default=4)
+    bench.add_argument("--n", type=int, default=20_000, help="decisions (default 20,000)")
+    bench.add_argument("--json", metavar="FILE", help="write the results here as well")
+    for parser, run in ((why, _explain), (again, _replay), (bench, _bench)):
         settings(parser)
         parser.set_defaults(run=lambda args, run=run: run(args, read(args)))
 
@@ -69,6 +74,18 @@ def _explain(args: argparse.Namespace, settings: Settings) -> int:
         raise SettingsError(f"no request '{args.id}' in {settings.database_url}")
     for line in explain(record.decision):
         _say(line)
+    return 0
+
+
+def _bench(args: argparse.Namespace, settings: Settings) -> int:
+    from .decide import run
+
+    if args.n < 1 or args.backends < 1 or args.rows < 0:
+        raise SettingsError("--n and --backends must be at least 1, --rows at least 0")
+    rows = [asdict(run(args.rows, args.backends, args.n, report.progress))]
+    _say(report.table(rows, list(rows[0])))
+    if args.json:
+        report.write(args.json, report.build(rows))
     return 0
 
 

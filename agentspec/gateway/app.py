@@ -190,7 +190,8 @@ def _models(catalogue: Catalogue, access: Access) -> APIRouter:
     @router.api_route("/v1/models/", methods=asking)
     async def models(request: Request) -> Response:
         found = await catalogue.list(await access.identify(request.headers))
-        return _json(anthropic_list(found) if _speaks_anthropic(request) else found)
+        anthropic = _speaks_anthropic(request)
+        return _json(anthropic_list(found, request.query_params) if anthropic else found)
 
     @router.api_route("/v1/models/{model_id:path}", methods=asking)
     async def model(request: Request, model_id: str) -> Response:

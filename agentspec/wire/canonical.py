@@ -43,8 +43,9 @@ def text_part(text: str) -> ContentPart:
     return ContentPart("text", text=text)
 
 
-def image_part(url: str) -> ContentPart:
-    return ContentPart("image_url", image_url={"url": url})
+def image_part(url: str, detail: str | None = None) -> ContentPart:
+    """detail: how closely it is to be looked at ("low", "high", "auto"), where that is told."""
+    return ContentPart("image_url", image_url={"url": url} | ({"detail": detail} if detail else {}))
 
 
 def content_of(parts: list[ContentPart]) -> str | list[ContentPart]:

@@ -45,6 +45,7 @@ class Message(msgspec.Struct, omit_defaults=True):
     tool_call_id: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
+    function_call: FunctionCall | None = None
 
     def text(self) -> str:
         """The message's text; text parts are joined, absent content is empty."""
@@ -112,6 +113,7 @@ class ChatRequest(msgspec.Struct, omit_defaults=True):
     response_format: ResponseFormat | None = None
     functions: Any = None
     function_call: Any = None
+    modalities: list[str] | None = None
     user: str | None = None
     prompt_cache_key: str | None = None
     agentspec: SpecRequest | None = None
@@ -262,6 +264,10 @@ def decode_request(body: bytes) -> ChatRequest:
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise _foreign_tool(body) or from_validation(error) from None
     _refuse_legacy(request)
+    _refuse_unservable(request)
+    for message in request.messages:
+        if message.function_call is not None:
+            _take_legacy_call(message)
     if not request.messages:
         raise InvalidRequest(
             "Invalid 'messages': empty array. Expected an array with minimum length 1.",
@@ -280,6 +286,32 @@ def _refuse_legacy(request: ChatRequest) -> None:
                 param=name,
                 code="unsupported_parameter",
             )
+
+
+def _refuse_unservable(request: ChatRequest) -> None:
+    if any(kind != "text" for kind in request.modalities or ()):
+        raise InvalidRequest(
+            "Invalid value for 'modalities': answers are text here, nothing else.",
+            param="modalities",
+            code="unsupported_parameter",
+        )
+    wanted = request.response_format
+    if wanted is not None and wanted.type == "json_schema":
+        given = wanted.json_schema
+        if given is None or given.schema is None:
+            param = "response_format.json_schema" + ("" if given is None else ".schema")
+            raise InvalidRequest(
+                f"Missing required parameter: '{param}'.",
+                param=param,
+                code="missing_required_parameter",
+            )
+
+
+def _take_legacy_call(message: Message) -> None:
+    """What an assistant called before there were several calls in a message."""
+    call, message.function_call = message.function_call, None
+    if call is not None and not message.tool_calls:
+        message.tool_calls = [ToolCall(call, id=f"call_{call.name}")]
 
 
 def _foreign_tool(body: bytes) -> InvalidRequest | None:

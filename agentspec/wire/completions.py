@@ -63,6 +63,12 @@ def decode_request(body: bytes) -> CompletionRequest:
             param="prompt",
             code="invalid_value",
         )
+    if not asked.prompt:
+        raise InvalidRequest(
+            "Invalid value for 'prompt': it must not be empty.",
+            param="prompt",
+            code="invalid_value",
+        )
     if asked.echo and asked.logprobs is not None:
         raise InvalidRequest(
             "'echo' together with 'logprobs' is not supported here: the log probabilities of a "

@@ -24,6 +24,7 @@ class Part(msgspec.Struct):
     text: str | None = None
     refusal: str | None = None
     image_url: Any = None
+    detail: str | None = None
     file_id: str | None = None
 
 

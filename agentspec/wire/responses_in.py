@@ -317,7 +317,7 @@ def _parts(parts: list[Part], where: str) -> list[ContentPart]:
     made: list[ContentPart] = []
     for index, part in enumerate(parts):
         if part.type == "input_image":
-            made.append(image_part(_image_url(part, f"{where}[{index}]")))
+            made.append(image_part(_image_url(part, f"{where}[{index}]"), part.detail))
         elif part.text is not None or part.refusal is not None:
             made.append(text_part(part.text if part.text is not None else part.refusal or ""))
         else:

@@ -283,7 +283,9 @@ def usage_body(usage: Usage | None) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt_tokens if usage else 0,
         "input_tokens_details": {
-            "cached_tokens": inputs.cached_tokens if inputs else 0,
+            "cached_tokens": min(inputs.cached_tokens, usage.prompt_tokens)
+            if usage and inputs
+            else 0,
             "cache_write_tokens": (inputs.cache_write_tokens or 0) if inputs else 0,
         },
         "output_tokens": usage.completion_tokens if usage else 0,

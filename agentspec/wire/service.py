@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from .chat import Message, Tool
+from .errors import InvalidRequest
+
+MOST_MODELS = 1000
+"""On one page; Anthropic's bound."""
 
 
 class ModelCard(msgspec.Struct):
@@ -45,13 +50,29 @@ def anthropic_card(card: ModelCard) -> dict[str, Any]:
     }
 
 
-def anthropic_list(models: ModelList) -> dict[str, Any]:
+def anthropic_list(models: ModelList, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The list as Anthropic's clients page through it: ``limit``, ``after_id``, ``before_id``;
+    without a limit it is whole. Raises ``InvalidRequest``."""
+    asked = query or {}
     cards = [anthropic_card(card) for card in models.data]
-    ends = {
-        "first_id": cards[0]["id"] if cards else None,
-        "last_id": cards[-1]["id"] if cards else None,
+    names = [card["id"] for card in cards]
+    for name in ("after_id", "before_id"):
+        if name in asked and asked[name] not in names:
+            raise InvalidRequest(f"{name}: there is no such model", param=name)
+    first = names.index(asked["after_id"]) + 1 if "after_id" in asked else 0
+    last = names.index(asked["before_id"]) if "before_id" in asked else len(cards)
+    found = cards[first:last]
+    limit = asked.get("limit", str(MOST_MODELS))
+    if not (limit.isascii() and limit.isdecimal() and 1 <= int(limit[:9]) <= MOST_MODELS):
+        raise InvalidRequest(f"limit: Input should be 1 to {MOST_MODELS}", param="limit")
+    backwards = "before_id" in asked and "after_id" not in asked
+    page = found[-int(limit) :] if backwards else found[: int(limit)]
+    return {
+        "data": page,
+        "has_more": len(found) > len(page),
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
     }
-    return {"data": cards, "has_more": False, **ends}
 
 
 class DraftCard(msgspec.Struct):

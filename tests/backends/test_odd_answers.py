@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from agentspec.backends.anthropic import AnthropicBackend
 from agentspec.backends.base import Backend, Native, PassedChunk, Turn
+from agentspec.backends.litellm import LiteLLMBackend
 from agentspec.backends.openai import OpenAIBackend
 from agentspec.settings import BackendSettings
 from agentspec.wire.chat import ChatChunk, decode_request
@@ -324,3 +325,21 @@ async def test_a_long_error_keeps_its_status():
             await streamed(backend)
     assert http_status(failed.value) == 413
     assert failed.value.message == "x" * 500
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "seen"),
+    [
+        ("invalid_request_error", 400, 400),
+        ("rate_limit_error", 429, 429),
+        ("overloaded_error", 529, 503),
+    ],
+)
+def test_what_litellm_quotes_is_told_without_its_quotes(kind: str, status: int, seen: int):
+    told = {"type": "error", "error": {"type": kind, "message": "It's so."}}
+    words = f"litellm.BadRequestError: AnthropicException - {json.dumps(told).encode()!r}"
+    backend = LiteLLMBackend("b", BackendSettings(kind="litellm"))
+    error = backend._translate(Exception(words))
+    assert isinstance(error, UpstreamFailed)
+    assert (error.message, error.status, error.own) == ("It's so.", status, told)
+    assert (http_status(error), openai_body(error)["error"]["type"]) == (seen, kind)

@@ -64,6 +64,7 @@ async def test_every_surface_is_checked(start: StartGateway, up: Upstream, path:
         answer = await gateway.http.post(f"/v1/{path}", json=asked)
         row = gateway.journal.row
     assert answer.status_code == 502 or "error" in answer.text
+    assert "invalid_tool_call" in answer.text
     assert (row.status, row.error_code) == ("error", "invalid_tool_call")
     assert len(up.seen) == 2
 

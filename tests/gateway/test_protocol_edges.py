@@ -287,3 +287,38 @@ async def test_a_server_without_text_completions_is_explained(start, up):
             assert (answer.status_code, error["code"]) == (400, "unsupported_model")
             assert "no text completions" in error["message"]
         assert [row.http_status for row in gateway.journal.closed] == [400, 400]
+
+
+async def test_a_torn_call_behind_text_is_told_by_its_code_on_every_surface(gateway):
+    for path, more in (
+        ("responses", {"input": "x"}),
+        ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}),
+        ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+    ):
+        body = {"model": "torn_after_text", "stream": True} | more
+        answer = await gateway.http.post(f"/v1/{path}", json=body)
+        assert answer.status_code == 200 and "malformed_tool_call" in answer.text
+
+
+async def test_a_compaction_that_was_cut_is_no_summary(gateway):
+    body = {"model": "cut_in_call", "input": "x"}
+    answer = await gateway.http.post("/v1/responses/compact", json=body)
+    assert answer.status_code == 502
+    assert answer.json()["error"]["code"] == "summary_incomplete"
+
+
+async def test_models_are_paged_as_anthropics_clients_ask(gateway):
+    headers = {"anthropic-version": "2023-06-01"}
+
+    async def asked(query: str) -> Any:
+        return (await gateway.http.get(f"/v1/models?{query}", headers=headers)).json()
+
+    names = [card["id"] for card in (await asked(""))["data"]]
+    first = await asked("limit=2")
+    assert [card["id"] for card in first["data"]] == names[:2] and first["has_more"]
+    second = await asked(f"limit=1000&after_id={first['last_id']}")
+    assert [card["id"] for card in second["data"]] == names[2:] and not second["has_more"]
+    back = await asked(f"limit=1&before_id={names[2]}")
+    assert [card["id"] for card in back["data"]] == names[1:2] and back["has_more"]
+    assert (await asked("limit=0"))["error"]["type"] == "invalid_request_error"
+    assert (await asked("after_id=none"))["error"]["type"] == "invalid_request_error"

@@ -112,3 +112,26 @@ def test_tools_of_another_kind_are_refused_by_name(fields, param):
 @pytest.mark.parametrize("empty", [{"functions": []}, {"functions": None, "function_call": None}])
 def test_empty_predecessors_of_tools_are_ignored(empty):
     assert decode(**empty).tools is None
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+         "response_format.json_schema.schema"),
+    ],
+)  # fmt: skip
+def test_what_would_be_ignored_is_refused(more, param):
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}]} | more
+    with pytest.raises(InvalidRequest) as refused:
+        chat.decode_request(chat.encode(body))
+    assert refused.value.param == param
+
+
+def test_an_old_call_of_the_single_kind_is_a_call():
+    call = {"name": "f", "arguments": "{}"}
+    said = [{"role": "assistant", "content": None, "function_call": call}]
+    (message,) = chat.decode_request(chat.encode({"model": "m", "messages": said})).messages
+    assert [c.function.name for c in message.tool_calls or ()] == ["f"]

@@ -19,6 +19,7 @@ from agentspec.wire.extension import SpecReport
 from agentspec.wire.opaque import seal
 from agentspec.wire.responses_out import usage_body
 from agentspec.wire.spelling import Name
+from agentspec.wire.think import split
 
 from .responses import ResponsesAsked, ResponsesSurface
 
@@ -71,7 +72,15 @@ class CompactionAnswer:
         self._started = started
 
     async def whole(self, response: ChatResponse) -> bytes:
-        summary = response.choices[0].message.content
+        choice = response.choices[0]
+        if choice.finish_reason == "length":
+            raise UpstreamFailed(
+                "The model's summary was cut by its limit ('max_output_tokens'): what is missing "
+                "would be lost.",
+                param="max_output_tokens",
+                code="summary_incomplete",
+            )
+        summary = split(choice.message.content or "")[1]
         if not summary:
             raise UpstreamFailed("The model wrote no summary.")
         key = self._started.key

@@ -100,9 +100,9 @@ def commit(engine: Engine, batch: Batch, bad_file: Path) -> int:
     except (SQLAlchemyError, OverflowError, ValueError) as error:
         if not _about_the_data(error):
             raise
-        log.warning("a row was refused, trying them one by one: %s", reason(error))
+        log.warning("a row was refused, looking for it: %s", reason(error))
     with engine.begin() as connection:
-        refused = [row for row in rows if not _write_one(connection, row)]
+        refused = _write_good(connection, rows)
         if refused:
             with open(bad_file, "ab") as file:
                 file.writelines(msgspec.json.encode(row) + b"\n" for row in refused)
@@ -180,15 +180,20 @@ def _insert(connection: Connection, rows: dict[str, dict[str, Any]]) -> dict[str
         return {id: row for id, row in rows.items() if connection.scalar(statement, row)}
 
 
-def _write_one(connection: Connection, row: dict[str, Any]) -> bool:
+def _write_good(connection: Connection, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Write all rows but those that are refused, which are returned: found by halving, since each
+    row on its own would take a hundred times as long, and hold others up."""
     try:
         with connection.begin_nested():
-            write(connection, [row])
+            write(connection, rows)
+        return []
     except (SQLAlchemyError, OverflowError, ValueError) as error:
         if not _about_the_data(error):
             raise
-        return False
-    return True
+    if len(rows) <= 1:
+        return rows
+    half = len(rows) // 2
+    return [row for part in (rows[:half], rows[half:]) for row in _write_good(connection, part)]
 
 
 def _about_the_data(error: Exception) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, event, make_url, select
+from sqlalchemy import Engine, event, func, make_url, select
 from sqlalchemy.exc import OperationalError
 
 from agentspec.settings import Settings, StoreSettings
@@ -19,6 +19,8 @@ from agentspec.store import database, migrate, rows, writer
 from agentspec.store.errors import SchemaMismatch
 from agentspec.store.journal import FOLDER, Journal
 from agentspec.store.record import OpenRecord, RequestRecord
+from agentspec.store.replay import Batch
+from agentspec.store.rollup_schema import rollup
 from agentspec.store.schema import journal_offset, request
 from agentspec.store.writer import Drained, Writer, drain_once, elected, run
 
@@ -112,6 +114,24 @@ def test_a_refused_row_is_kept_aside(
         assert drain_once(tmp_path, engine) == Drained()
     assert ids(engine) == ["a", "c"]
     assert b'"id":"b"' in (tmp_path / FOLDER / "refused.bad").read_bytes()
+
+
+def test_a_few_refused_rows_among_many_are_found_by_halving(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    """Not by a try a row, which would hold the database for a minute; and all others count once."""
+    tries: list[int] = []
+    real = rows.write
+    monkeypatch.setattr(rows, "write", lambda c, some: tries.append(len(some)) or real(c, some))
+    names = [f"{number:03}" for number in range(256)]
+    bad = {"007", "200"}
+    batch = Batch(rows=[done(name, status=None if name in bad else "ok") for name in names])
+    assert rows.commit(engine, batch, tmp_path / "refused") == 2
+    assert ids(engine) == [name for name in names if name not in bad]
+    assert len(tries) < 40 and tries[0] == 256
+    with engine.connect() as connection:
+        counted = connection.execute(select(func.sum(rollup["day"].c.requests)))
+        assert counted.scalar_one() == 2 * 254  # in each of two cubes
 
 
 def test_a_long_line_is_read_whole(tmp_path: Path, engine: Engine):

@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 export VENV
 
-.PHONY: help setup serve test test-exact test-fuzz test-formats test-peers test-clients check bench lock clean
+.PHONY: help setup serve test test-exact test-soak test-fuzz test-formats test-peers test-clients check bench lock clean
 
 help:  ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -27,6 +27,9 @@ test:  ## the whole test suite; ARGS go to pytest
 
 test-exact: setup  ## the whole identity suite, on every instruction set that runs here (minutes)
 	@$(BIN)/python -m pytest -m exact --log-cli-level=info tests/exact $(ARGS)
+
+test-soak: setup  ## 20 minutes of load with random aborts: integrity, memory, longest wait
+	@$(BIN)/agentspec bench soak --minutes 20 --concurrency 16 $(ARGS)
 
 test-fuzz: setup  ## 50,000 cases of the translators and of SSE parsing, 10,000 schemas, seeded
 	@$(BIN)/python -m pytest -m fuzz --log-cli-level=info tests/fuzz tests/engine/constrain $(ARGS)

@@ -52,6 +52,13 @@ def add(kinds: Any) -> None:
     parser.add_argument("--svg", metavar="FILE", help="write the plot here")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_load)
+    parser = kinds.add_parser("soak", help="minutes of load with aborts: nothing may leak or wait")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--config", metavar="FILE", help="settings of this engine")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
+    parser.set_defaults(run=run_soak)
 
 
 def run_load(args: argparse.Namespace) -> int:
@@ -65,3 +72,15 @@ def run_load(args: argparse.Namespace) -> int:
     if args.json:
         report.write(args.json, document)
     return 0
+
+
+def run_soak(args: argparse.Namespace) -> int:
+    """Exit status 1 where a request failed, or memory grew by more than a twentieth once warm."""
+    from . import report, soak
+
+    document = soak.run(args.minutes, args.concurrency, args.seed, args.config)
+    (row,) = document["results"]
+    sys.stdout.write(report.table([row], soak.COLUMNS))
+    if args.json:
+        report.write(args.json, document)
+    return 1 if row["failed"] or row["rss_end_mib"] > 1.05 * row["rss_warm_mib"] else 0

@@ -89,9 +89,9 @@ def _ways(
     return ways
 
 
-def _first_token_ms(ours: Ours, way: Way, number: int) -> float:
+def _first_token_ms(ours: Ours, way: Way) -> float:
     """From the decoded request to the output that holds its first token."""
-    scope = "constrain" if way.kept else f"constrain-{number}"
+    scope = "constrain" if way.kept else f"constrain-{time.perf_counter_ns()}"
     started_s = time.perf_counter()
     turn = way.planner.plan(way.request, time.monotonic())
     sequence = replace(turn.sequences[0], cache_scope=scope, session=None)
@@ -110,8 +110,8 @@ def _first_tokens(ours: Ours, ways: list[Way], rounds: int) -> dict[str, list[fl
     times: dict[str, list[float]] = {way.grammar: [] for way in ways}
     for number in range(-1, rounds):
         turned = number % len(ways)
-        for place, way in enumerate(ways[turned:] + ways[:turned]):
-            elapsed_ms = _first_token_ms(ours, way, number * len(ways) + place)
+        for way in ways[turned:] + ways[:turned]:
+            elapsed_ms = _first_token_ms(ours, way)
             if number >= 0:
                 times[way.grammar].append(elapsed_ms)
     return times

@@ -104,6 +104,7 @@ def build(
 def build_service(settings: Settings) -> EngineService:
     """The service of one engine process. Raises what ``build`` raises."""
     built = build(settings.engine, control=ControlWindows.of(settings.engine))
+    built.planner.warm()
     metrics = EngineMetrics()
     return EngineService(
         EngineLoop(built.engine, on_end=metrics.sequence_ended),

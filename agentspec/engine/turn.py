@@ -17,8 +17,8 @@ from agentspec.toolcall.choice import OutputSpec, output_spec
 from agentspec.toolcall.marks import Marks, special_spellings
 from agentspec.toolcall.native import Native, native_tools, native_turns
 from agentspec.toolcall.prompt import build_turns, tools_saved_chars
-from agentspec.wire.chat import ChatRequest
-from agentspec.wire.errors import ContextLengthExceeded, InvalidRequest
+from agentspec.wire.chat import ChatRequest, FunctionDef, Message, Tool
+from agentspec.wire.errors import AgentspecError, ContextLengthExceeded, InvalidRequest
 from agentspec.wire.extension import SpecRequest
 from agentspec.wire.nesting import depth_of, too_deep
 from agentspec.wire.service import TokenizeRequest, TokenizeResponse
@@ -120,6 +120,13 @@ class Planner:
         twin = copy(self)
         twin._compiler = compiler
         return twin
+
+    def warm(self) -> None:
+        """Plan a turn with a tool for nobody: what is built at first use is there for the first."""
+        tool = Tool(FunctionDef("warm", "-", {"type": "object", "properties": {}}))
+        request = ChatRequest(model=self.model, messages=[Message("user", "-")], tools=[tool])
+        with suppress(AgentspecError):
+            self.plan(request, time.monotonic())
 
     def turns(self, request: ChatRequest) -> list[dict[str, str]]:
         """What the model is shown of a chat request, tools included: role and content."""

@@ -151,3 +151,8 @@ def test_the_generation_tag_says_nothing_and_json_may_be_asked_for_in_ascii(with
     )
     tokenizer = with_template(source)
     assert tokenizer.decode(tokenizer.render([{"role": "user", "content": "é"}])) == '"\\u00e9"'
+
+
+def test_a_planner_can_be_warmed(with_template: Any):
+    for template in (AS_OBJECT, "{{ raise_exception('nothing pleases') }}"):
+        planner(with_template(template)).warm()

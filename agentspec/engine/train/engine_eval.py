@@ -11,16 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agentspec.engine.build import build
-from agentspec.engine.draft.load import load_block
-from agentspec.engine.draft.target import TargetFacts
 from agentspec.engine.request import GenerationRequest, Output
 from agentspec.engine.sampling import SamplingParams
+from agentspec.settings_drafts import DraftSettings
 from agentspec.wire.chat import decode_request, encode
 
 from .config import DraftToml
 from .curve import Progress
 from .data import read_samples
-from .errors import TrainError
 from .feature_cache import Entry
 from .samples import Sample
 from .teacher import Opened
@@ -56,31 +54,14 @@ def generate(toml: DraftToml, opened: Opened, entries: Sequence[Entry]) -> dict[
     """Answer the entries' prompts with the draft and without, the grammar of each applied.
 
     Accepted length is of the verifications that the engine chose to make, forced tokens apart;
-    seconds are of whole requests, prompts read included. Raises ``TrainError`` for a method that
-    the engine can't run, and what loading a draft raises.
+    seconds are of whole requests, prompts read included. Raises what loading a draft raises.
     """
-    spec, target = opened.draft.spec, opened.target
-    if spec.chain:
-        raise TrainError(f"--engine: {spec.method} is evaluated teacher-forced only")
-    settings = target.settings
-    settings.draft_sources = []
-    runners: list[Any] = []
-
-    def keep(runner: Any) -> Any:
-        runners.append(runner)
-        return runner
-
-    built = build(settings, keep)
-    answering = target.answering
-    facts = TargetFacts(
-        config=target.checkpoint.config,
-        format=target.id.format,
-        weights_id=lambda: answering["weights_id"],
-        tokenizer_sha256=lambda: answering["tokenizer_sha256"],
-        chat_template_sha256=lambda: answering["chat_template_sha256"],
-    )
-    drafter = load_block(toml.run / EXPORT, runners[0], facts)
-    built.engine.add_drafter(drafter)
+    target = opened.target
+    target.settings.draft_sources = []
+    built = build(target.settings)
+    folder = str(toml.run / EXPORT)
+    drafter = built.drafts.read(DraftSettings(path=folder))
+    built.drafts.take(drafter, folder)
     wanted = {entry.id for entry in entries}
     samples = [sample for sample in read_samples(toml, target) if sample.id in wanted]
     progress = Progress()

@@ -11,14 +11,13 @@ import torch
 
 from agentspec.engine.core import Engine
 from agentspec.engine.draft.block import BlockOptions
-from agentspec.engine.draft.load import load_block
+from agentspec.engine.draft.load import load_draft
 from agentspec.engine.draft.target import TargetFacts
 from agentspec.engine.request import GenerationRequest
 from agentspec.engine.runners import open_runner
 from agentspec.engine.sampling import SamplingParams
 from agentspec.engine.train.config import DraftToml
 from agentspec.engine.train.data import Data, read_samples
-from agentspec.engine.train.errors import TrainError
 from agentspec.engine.train.evaluate import evaluate
 from agentspec.engine.train.export import Draft, read_draft, write_deepspec, write_speculators
 from agentspec.engine.train.methods import spec_of
@@ -53,7 +52,9 @@ def proposals_in_engine(toml: DraftToml, target: Target, folder: Path) -> Spy:
     runner = open_runner(target.settings, target.path)
     shape = target.checkpoint.config
     facts = TargetFacts(config=shape, format=target.id.format)
-    spy = Spy(load_block(folder, runner, facts, options=BlockOptions(candidates=shape.vocab)))
+    spy = Spy(
+        load_draft(folder, runner, facts, options=BlockOptions(candidates=shape.vocab, branches=1))
+    )
     engine = Engine(
         runner,
         [spy],
@@ -89,7 +90,7 @@ def proposal_of_module(draft: Draft, target: Target, ids: list[int]) -> list[int
         ids=torch.tensor(ids),
         positions=torch.arange(length),
         owner=torch.zeros(length, dtype=torch.int64),
-        features=found.features.float(),
+        features=(found.last if spec.method == "mtp" else found.features).float(),
         last=found.last.float(),
         anchors=torch.tensor([length - 1]),
         labels=torch.zeros_like(previous),
@@ -118,13 +119,15 @@ def proposal_of_module(draft: Draft, target: Target, ids: list[int]) -> list[int
         ("dflash", "vanilla", "bf16"),
         ("dflash", "vanilla", "speculators"),
         ("jetspec", "vanilla", "int8"),
+        ("eagle3", "vanilla", "bf16"),
+        ("mtp", "vanilla", "bf16"),
     ],
 )
 def test_the_engine_proposes_what_the_module_proposes(
     write: Write, tmp_path: Path, method: str, head: str, form: str
 ):
     """Random weights, so that every place proposes something else; as exported, in three forms."""
-    toml = write(method=method, markov_head_type=head)
+    toml = write(method=method, **({"markov_head_type": head} if method == "dspark" else {}))
     target = Target.open(toml)
     mask = Data.open(toml, target).mask_token(target)
     spec = spec_of(toml.draft, target.checkpoint.config, target.layers, mask)
@@ -141,10 +144,10 @@ def test_the_engine_proposes_what_the_module_proposes(
     read = read_draft(folder)
     pairs = [
         (ours, theirs)
-        for ids, proposed in spy.seen
+        for ids, proposed in spy.seen[::3]
         for ours, theirs in zip(proposal_of_module(read, target, ids), proposed, strict=False)
     ]
-    assert len(pairs) > 100 and len({theirs for _, theirs in pairs}) > 10
+    assert len(pairs) > 60 and len({theirs for _, theirs in pairs}) > 10
     # Features are kept in 16 bits for training and in 32 for drafting: near ties may fall apart.
     assert sum(ours == theirs for ours, theirs in pairs) > 0.95 * len(pairs)
 
@@ -157,10 +160,3 @@ def test_generating_says_the_same_text(write: Write):
     assert engine["plain"]["drafted"] == 0 and engine["plain"]["accepted_length"] == 1
     assert engine["draft"]["drafted"] > 0
     assert engine["draft"]["tokens"] == engine["plain"]["tokens"]
-
-
-def test_chains_are_evaluated_teacher_forced_only(write: Write):
-    toml = write(method="eagle3", epochs=1)
-    train(toml)
-    with pytest.raises(TrainError, match="eagle3"):
-        evaluate(toml, on="all", through_engine=True)

@@ -24,7 +24,8 @@ Chain = tuple[tuple[str, ...], ...]
 _KILO = 1000.0
 _SOLD_CACHED = 0.1
 """A vendor's price of a cached token, of a fresh one's, while none was billed: what most ask."""
-_KEPT_FOR = 20
+_KEPT_FOR = 100
+_MOST_NEWER = 12
 _MOST_KEPT = 5000
 
 
@@ -92,9 +93,10 @@ class _Pace:
 @dataclass(frozen=True, slots=True)
 class _Known:
     """Of one backend and class. The spreads are variances of logarithms, the doubts of their means;
-    right: the chance of an answer without error whose calls are valid."""
+    right: the chance of an answer without error whose calls are valid; cold, warm: shares found in
+    the cache of a new prompt, and of what lies there."""
 
-    version: tuple[int, int]
+    version: int
     tick: int
     pace: _Pace
     length: float
@@ -106,6 +108,8 @@ class _Known:
     first_doubt: float
     out_tok: float
     right: float
+    cold: float
+    warm: float
 
 
 class Estimator:
@@ -157,14 +161,12 @@ class Estimator:
         self, backend: str, model: str, task: TaskClass, in_tok: float, seen_tok: float
     ) -> float:
         """Prompt tokens that the backend will find in its cache, of which it has seen so many."""
-        label = self._of(backend, model)
-        cold = self._cold.at(_caches(label, task), self.tick).mean * in_tok
-        warm = self._warm.at(((), (label,)), self.tick).mean * min(seen_tok, in_tok)
-        return max(cold, warm)
+        known = self._known(backend, model, task)
+        return max(known.cold * in_tok, known.warm * min(seen_tok, in_tok))
 
     def predict(self, backend: str, work: Work) -> Predicted:
         """Pure, but for what it remembers of what it has worked out."""
-        tick, known = self.tick, self._known(backend, work)
+        tick, known = self.tick, self._known(backend, work.model, work.task)
         pace, target = known.pace, self._target
         steps, prompt = (1.0, work.load), (1.0, work.fresh_tok / _KILO, work.load)
         step_s, base_s = pace.step_s.at(steps), pace.ttft_s.at(prompt)
@@ -190,14 +192,16 @@ class Estimator:
             self._tried.get(self._of(backend, work.model), 0),
         )
 
-    def _known(self, backend: str, work: Work) -> _Known:
-        """What load and prompt don't change; worked out anew when the backend was measured again,
-        or has not been for a while."""
-        label, task, tick = self._of(backend, work.model), work.task, self.tick
-        version = self._versions.get(label, 0), self._versions.get(backend, 0)
+    def _known(self, backend: str, model: str, task: TaskClass) -> _Known:
+        """What load and prompt don't change; worked out anew when the backend was measured again
+        (so often that it matters), or has not been for a while."""
+        label, tick = self._of(backend, model), self.tick
+        version = self._versions.get(label, 0) + self._versions.get(backend, 0)
         kept = self._kept.get((backend, label, task))
-        if kept is not None and kept.version == version and tick - kept.tick < _KEPT_FOR:
-            return kept
+        if kept is not None and tick - kept.tick < _KEPT_FOR:
+            newer = version - kept.version
+            if newer <= min(_MOST_NEWER, kept.version // 32):
+                return kept
         mine, errors = _under(label, task), _under(backend, task)[:2]
         length = self._length.at(mine, tick)
         extra, first = self._extra.beside(mine, tick), self._first.beside(mine[:2], tick)
@@ -217,6 +221,8 @@ class Estimator:
             first_doubt=first.doubt,
             out_tok=math.exp(self._out.at(task.chain(), tick).mean),
             right=right,
+            cold=self._cold.at(_caches(label, task), tick).mean,
+            warm=self._warm.at(((), (label,)), tick).mean,
         )
         if len(self._kept) > _MOST_KEPT:
             self._kept.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agentspec.backends.capabilities import Abilities
 from agentspec.wire.errors import PermissionDenied
@@ -225,7 +225,8 @@ class Router:
             work = Work(task, in_tok, cached, loads[name], most, model)
             now = later = self._estimator.predict(name, work)
             if warm > cached:
-                later = self._estimator.predict(name, replace(work, cached_tok=warm))
+                work = Work(task, in_tok, warm, loads[name], most, model)
+                later = self._estimator.predict(name, work)
             options.append(Option(name, now, later, name == home, name in self._rules.sold))
         return options
 

@@ -17,7 +17,8 @@ from .asking import Asked, Endpoint, InProcess
 from .config import DraftToml
 from .curve import Progress
 from .errors import TrainError
-from .prompts import Prompt, read_prompts, read_traffic
+from .identity import file_sha256
+from .prompts import read_prompts, read_traffic
 from .samples import AnswerFile, Sample
 from .target import Target
 
@@ -35,10 +36,12 @@ def regenerate(toml: DraftToml, *, traffic: Path | None = None) -> dict[str, Any
     Raises ``TrainError``, ``Mismatch`` where the answers there are another target's.
     """
     config = toml.regenerate
-    prompts = _prompts(toml, traffic)
+    path = _source(toml, traffic)
+    prompts = read_prompts(path) if traffic is None else read_traffic(path)
     target = Target.open(toml)
     file = AnswerFile(toml.answers)
     done = file.open(target.answering)
+    file.note_prompts(file_sha256(path))
     asked = [
         Asked.of(prompt, number, config) for prompt in prompts for number in range(config.answers)
     ]
@@ -70,12 +73,12 @@ def regenerate(toml: DraftToml, *, traffic: Path | None = None) -> dict[str, Any
     }
 
 
-def _prompts(toml: DraftToml, traffic: Path | None) -> list[Prompt]:
+def _source(toml: DraftToml, traffic: Path | None) -> Path:
     if traffic is not None:
-        return read_traffic(traffic)
+        return traffic
     if toml.regenerate.prompts is None:
         raise TrainError("regenerate.prompts must name a file (or pass --from-traffic FILE)")
-    return read_prompts(toml.base / toml.regenerate.prompts)
+    return toml.base / toml.regenerate.prompts
 
 
 def _asker(toml: DraftToml, target: Target) -> Asker:

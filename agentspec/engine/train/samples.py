@@ -2,7 +2,7 @@
 
 One JSON object a line of ``answers.jsonl``: {id, ids, prompt_tokens, finish_reason, text, body}.
 The loss mask is a suffix: the tokens from ``prompt_tokens`` on. ``answers.json`` beside it says
-which target answered.
+which target answered, and the sums of the prompt files.
 """
 
 from __future__ import annotations
@@ -84,6 +84,15 @@ class AnswerFile:
         if whole != text:
             self.path.write_bytes(whole)
         return {json.loads(line)["id"] for line in whole.splitlines()}
+
+    def note_prompts(self, sha256: str) -> None:
+        """Remember a file of prompts that answers here came from."""
+        path = self.path.with_suffix(".json")
+        about = read_json(path)
+        known = about.setdefault("prompts_sha256", [])
+        if sha256 not in known:
+            known.append(sha256)
+            write_json(path, about)
 
     def append(self, sample: Sample) -> None:
         line = {name: getattr(sample, name) for name in sample.__slots__}

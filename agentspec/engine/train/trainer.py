@@ -25,7 +25,7 @@ from .export import Draft, write_deepspec
 from .methods import loss_of, spec_of
 from .nets import DraftNet, build_net
 from .optim import optimizer
-from .samples import write_json
+from .samples import read_json, write_json
 from .spec import DraftSpec
 from .stepper import DTYPES, Frozen, Stepper, Sums
 from .target import Target
@@ -218,6 +218,13 @@ def _line(run: Run, point: dict[str, Any]) -> str:
     )
 
 
+def _prompt_sums(toml: DraftToml) -> dict[str, Any]:
+    """Which prompt files the answers came from, as far as it is known."""
+    about = toml.answers.with_suffix(".json")
+    known = read_json(about) if about.exists() else {}
+    return {"prompts_sha256": known.get("prompts_sha256", [])}
+
+
 def _record(run: Run, size: int) -> dict[str, Any]:
     state, curve = run.state, points(run.toml.run / CURVE)
     return record.build(
@@ -227,6 +234,7 @@ def _record(run: Run, size: int) -> dict[str, Any]:
         target=run.target.id.to_dict(),
         data={
             "answers_sha256": run.data.answers_sha256,
+            **_prompt_sums(run.toml),
             "samples": len(run.data.source.entries),
             "trained_on": len(run.data.split.train),
             "held_out": len(run.data.split.held),

@@ -115,6 +115,7 @@ _TABLE = {
     "layers": "cache",
     "ce": "loss",
     "markov_head_type": "draft",
+    "init_layers": "draft",
     "int8": "export",
     "embeddings": "export",
     "endpoint": "regenerate",

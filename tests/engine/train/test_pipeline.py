@@ -19,6 +19,7 @@ from agentspec.engine.train.distributed import Ranks
 from agentspec.engine.train.errors import Mismatch, TrainError
 from agentspec.engine.train.evaluate import evaluate
 from agentspec.engine.train.export import read_draft
+from agentspec.engine.train.identity import file_sha256
 from agentspec.engine.train.regenerate import regenerate
 from agentspec.engine.train.target import Target
 from agentspec.engine.train.trainer import Run, train
@@ -176,6 +177,20 @@ def test_every_method_trains(write: Write, method: str):
     found = evaluate(toml, on="all")
     assert 1 <= found["greedy"]["accepted_length"] <= 1 + draft.spec.proposals
     assert found["greedy"]["n"] == 7
+
+
+def test_a_draft_may_begin_with_layers_of_the_target(write: Write):
+    toml = write(init_layers=[3], max_steps=1, learning_rate=0.0, embeddings=True, int8=True)
+    made = train(toml)
+    draft, dense = read_draft(toml.run / "export"), tiny.random_weights(SHAPE, 0)
+    for name in ("self_attn.q_proj", "mlp.down_proj", "input_layernorm"):
+        theirs = dense[f"model.layers.3.{name}.weight"]
+        mine = draft.tensors[f"layers.0.{name}.weight"].float()
+        assert ((mine - theirs).abs() <= theirs.abs().max() / 100).all()
+    table = dense["model.embed_tokens.weight"]
+    assert torch.equal(draft.tensors["embed_tokens.weight"], table.bfloat16())
+    assert made["data"]["prompts_sha256"] == [file_sha256(toml.base / "prompts.jsonl")]
+    assert made["settings"]["draft"]["init_layers"] == [3]
 
 
 def test_stages_in_the_wrong_order_say_which_is_missing(write: Write):

@@ -116,6 +116,6 @@ def count(found: dict[str, Any] | None, key: str) -> int:
     """A count out of a server's JSON, ``5.0`` too; what is missing, negative or no number counts as
     none."""
     value = (found or {}).get(key)
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and value < 2**53:
         value = int(value)
     return value if isinstance(value, int) and value >= 0 else 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from agentspec.backends.base import CallCounts
@@ -23,6 +21,7 @@ from agentspec.store.record import (
     RequestRecord,
 )
 from agentspec.store.rollup import LARGEST
+from agentspec.wire.calls import is_object
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, FunctionCall, Usage
 from agentspec.wire.errors import (
     AgentspecError,
@@ -147,7 +146,7 @@ class Tally:
         """Calls that were checked on the way are right, or would not be here."""
         engine = self.decision is not None and self.decision.chosen_kind == "engine"
         checked = engine or (self.calls is not None and self.calls.checked)
-        return checked or _is_json_object(call.arguments)
+        return checked or is_object(call.arguments)
 
     def _take_reports(self, answer: ChatChunk | ChatResponse) -> None:
         if answer.usage is not UNSET and answer.usage is not None:
@@ -283,9 +282,7 @@ class Tally:
             record.tool_calls_valid = self.report.tool_calls_valid
             record.tool_calls_dropped = self.report.tool_calls_dropped
         else:
-            record.tool_calls_valid = sum(
-                _is_json_object(call.arguments) for call in self._calls.values()
-            )
+            record.tool_calls_valid = sum(is_object(c.arguments) for c in self._calls.values())
 
 
 def _bound(record: RequestRecord) -> None:
@@ -295,11 +292,3 @@ def _bound(record: RequestRecord) -> None:
         if value is not None and not 0 <= value <= LARGEST:
             setattr(record, name, max(0, min(LARGEST, value)))
     record.spec_hist = [max(0, min(LARGEST, steps)) for steps in record.spec_hist]
-
-
-def _is_json_object(text: str) -> bool:
-    try:
-        found: Any = msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return False
-    return isinstance(found, dict)

@@ -81,7 +81,7 @@ class _Growing:
         """The arguments, if they are a whole object. What has closed without being one stays
         ``broken``."""
         text = mended("".join(self.arguments))
-        self.broken = not _is_object(text)
+        self.broken = not is_object(text)
         return text if self.name and not self.broken else None
 
 
@@ -251,8 +251,9 @@ def _says_nothing(choice: ChunkChoice) -> bool:
     )
 
 
-def _is_object(text: str) -> bool:
-    """What is nested beyond the bound of a request could not be sent back to us either."""
+def is_object(text: str) -> bool:
+    """Whether JSON text is an object that may be passed on: what is nested beyond the bound of a
+    request could not be sent back to us."""
     if nested_too_deeply(text.encode("utf-8", "surrogatepass")):
         return False
     try:

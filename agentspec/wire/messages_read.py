@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from .calls import is_object
 from .chat import (
     AnswerMessage,
     Delta,
@@ -20,10 +21,8 @@ from .chat import (
     Usage,
 )
 from .errors import UpstreamFailed
-from .nesting import nested_too_deeply
 
 _CUT = ("length", "content_filter")
-_INPUT = msgspec.json.Decoder(dict[str, Any])
 _REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -96,7 +95,7 @@ class MessagesReader:
         """The open call, if there is one, has come to its end. No input at all is an empty one."""
         given, self._input = self._input, None
         text = "".join(given or ())
-        self._torn = self._torn or bool(text.strip() and not _is_object(text))
+        self._torn = self._torn or bool(text.strip() and not is_object(text))
 
     def _count(self, found: Any) -> None:
         """Counts come twice: with the start, and those that are final with the end."""
@@ -134,14 +133,6 @@ def _torn() -> UpstreamFailed:
     )
 
 
-def _is_object(text: str) -> bool:
-    raw = text.encode("utf-8", "surrogatepass")
-    try:
-        return not nested_too_deeply(raw) and _INPUT.decode(raw) is not None
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return False
-
-
 def ending(fields: dict[str, Any]) -> tuple[str | None, str | None]:
     """(finish reason, stop string) out of ``stop_reason`` and ``stop_sequence``."""
     reason = fields.get("stop_reason")
@@ -174,7 +165,7 @@ def usage_from(counts: Any) -> Usage:
 
 
 def _count_of(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and value < 2**53:
         value = int(value)
     return value if isinstance(value, int) and value > 0 else 0
 

@@ -12,6 +12,7 @@ from aiohttp import web
 
 TEXT = ["Grüße", ", ", "Wélt 🌍", "!"]
 ROOM = 31530
+DEEP = '{"a": ' + "[" * 50_000 + "]" * 50_000 + "}"
 NO_ROOM = (
     "'max_tokens' or 'max_completion_tokens' is too large: 32000. This model's maximum context "
     "length is 65536 tokens and your request has 34006 input tokens (32000 > 65536 - 34006). None"
@@ -192,6 +193,13 @@ async def cut_in_call(up: Upstream, request: web.Request, write: Write) -> None:
 async def torn_call(up: Upstream, request: web.Request, write: Write) -> None:
     """Claims to be whole, but its call is not."""
     await write(chunk(_call(0, '{"command": "cat ', name="weather", id="call_a")))
+    await write(chunk({}, "tool_calls"))
+    await write(DONE)
+
+
+async def deep_call(up: Upstream, request: web.Request, write: Write) -> None:
+    """Nests its arguments beyond what can be decoded."""
+    await write(chunk(_call(0, DEEP, name="weather", id="call_a")))
     await write(chunk({}, "tool_calls"))
     await write(DONE)
 

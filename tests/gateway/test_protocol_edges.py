@@ -289,15 +289,20 @@ async def test_a_server_without_text_completions_is_explained(start, up):
         assert [row.http_status for row in gateway.journal.closed] == [400, 400]
 
 
-async def test_a_torn_call_behind_text_is_told_by_its_code_on_every_surface(gateway):
+async def test_a_torn_call_is_told_by_its_code_on_every_surface(gateway):
+    """Also one that is whole but nested beyond reading; its row is written, too."""
     for path, more in (
         ("responses", {"input": "x"}),
         ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}),
         ("chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
     ):
-        body = {"model": "torn_after_text", "stream": True} | more
-        answer = await gateway.http.post(f"/v1/{path}", json=body)
-        assert answer.status_code == 200 and "malformed_tool_call" in answer.text
+        for model in ("torn_after_text", "deep_call"):
+            body = {"model": model, "stream": True} | more
+            answer = await gateway.http.post(f"/v1/{path}", json=body)
+            assert "malformed_tool_call" in answer.text
+            assert gateway.journal.closed[-1].error_code == "malformed_tool_call"
+        answer = await gateway.http.post(f"/v1/{path}", json=body | {"stream": False})
+        assert answer.status_code == 502 and "malformed_tool_call" in answer.text
 
 
 async def test_a_compaction_that_was_cut_is_no_summary(gateway):

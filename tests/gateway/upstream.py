@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.gateway.scripts import (
+    DEEP,
     DONE,
     NO_ROOM,
     ODD_USAGE,
@@ -69,6 +70,7 @@ WHOLE_CALLS: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         [("call_a", "weather", '{"a": 1}'), ("call_b", "weather", '{"command": "rm -rf ')],
     ),
     "torn_call": ("tool_calls", [("call_a", "weather", '{"command": "cat ')]),
+    "deep_call": ("tool_calls", [("call_a", "weather", DEEP)]),
 }
 
 

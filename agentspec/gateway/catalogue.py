@@ -57,7 +57,8 @@ class Catalogue:
     def _card(self, name: str) -> ModelCard:
         model = self._models[name]
         backend = model.backends[0]
-        known = self._contexts.get((backend, model.upstream_name or name))
+        upstream = model.upstream_names.get(backend, model.upstream_name or name)
+        known = self._contexts.get((backend, upstream))
         return ModelCard(
             id=name,
             created=self._created_s,

@@ -81,7 +81,7 @@ class TokenCounter:
             if not isinstance(backend, CountsTokens):
                 continue
             try:
-                count = await backend.count_tokens(turn)
+                count = await backend.count_tokens(turn.at(name))
             except UpstreamFailed:
                 continue
             if count is not None:

@@ -95,7 +95,7 @@ class EmbeddingService(TurnService):
                     param="model",
                     code="unsupported_model",
                 )
-            return await backend.embed(turn)
+            return await backend.embed(turn.at(backend.name))
 
         with tally.waiting(self._clock.tick_s):
             found = await self._attempts.first_success(decision, embed)

@@ -15,6 +15,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from .faded import Ratio, Tree
 from .line import Line, within
 from .outcome import Outcome, Target
@@ -38,8 +40,7 @@ class Tariff:
     out: float
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What is to be done at one backend. Tokens. load: requests that are there already; model: its
     name there."""
 
@@ -55,8 +56,7 @@ class Work:
         return max(self.in_tok - self.cached_tok, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+class Predicted(msgspec.Struct, frozen=True):
     """What to expect. met: the chance that the target is met and the answer is right, taking the
     expected times as true: that little is known makes a backend neither better nor worse.
 

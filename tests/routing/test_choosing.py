@@ -74,6 +74,22 @@ async def test_a_gateway_learns_and_logs(start, up, tmp_path):  # noqa: F811
     assert {row.upstream_model for row in rows} == {"good"}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_deadline_holds_for_every_backend(start, up, stream):  # noqa: F811
+    async with start() as gateway:
+        answer = await gateway.chat("silent", stream=stream, agentspec={"deadline_ms": 50})
+        assert answer.status_code == 504
+        assert answer.json()["error"]["code"] == "deadline_exceeded"
+        await asyncio.wait_for(up.left.wait(), 10)
+        row = gateway.journal.row
+        assert (row.status, row.error_code, row.attempts) == ("error", "deadline_exceeded", 1)
+        refused = await gateway.chat("good", stream=stream, agentspec={"deadline_ms": 0})
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "agentspec.deadline_ms"
+        again = await gateway.chat("good", stream=stream, agentspec={"deadline_ms": 60_000})
+        assert again.status_code == 200
+
+
 async def test_a_backend_that_is_away_is_noticed_before_anybody_asks_it(
     start,  # noqa: F811
     up,  # noqa: F811

@@ -49,5 +49,32 @@ class Script:
         return Proposal(tuple(tokens), (self.name,) * len(tokens), (0.9,) * len(tokens))
 
 
+class ScriptTree(Script):
+    """The same tokens, of ``script``, each between two siblings of which one has a child."""
+
+    name = "tree"
+
+    def __init__(self, script: Script) -> None:
+        self._known = script._known
+
+    def _one(self, view: DraftView, limit: int) -> Proposal:
+        chain = super()._one(view, max(1, limit // 4))
+        tokens: list[int] = []
+        parents: list[int] = []
+        confidence: list[float] = []
+        above = -1
+        for token in chain.tokens:
+            first = len(tokens)
+            tokens += [token ^ 1, token, token ^ 2, token]
+            parents += [above, above, above, first]
+            confidence += [1.0, 1.0, 1.0, 1.0]
+            above = first + 1
+        count = min(limit, len(tokens))
+        whole = Proposal(
+            tuple(tokens), (self.name,) * len(tokens), tuple(confidence), None, tuple(parents)
+        )
+        return whole.cut(count)
+
+
 def _spoilt(done: int, index: int) -> bool:
     return blake2b(f"{done}/{index}".encode()).digest()[0] % _SPOILT_ONE_IN == 0

@@ -51,6 +51,9 @@ class Leaky:
             forward.logits[:, ::2] += 0.3
         return forward
 
+    def compact(self, pages: Seq[int], moves: Seq[tuple[int, int]]) -> None:
+        self._inner.compact(pages, moves)
+
 
 def test_a_leak_between_neighbours_is_seen(world: World):
     leaky = World(Leaky(world.runner), world.weights, 24)

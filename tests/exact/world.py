@@ -26,7 +26,7 @@ from agentspec.settings_scheduling import SchedulingSettings
 from agentspec.toolcall.format import load_format
 from agentspec.wire.chat import decode_request, encode
 from agentspec.wire.extension import SpecReport
-from tests.exact.script import Script
+from tests.exact.script import Script, ScriptTree
 
 SOURCES: dict[str, str | list[str]] = {
     "off": "off",
@@ -34,9 +34,10 @@ SOURCES: dict[str, str | list[str]] = {
     "suffix": ["suffix"],
     "both": ["suffix", "forced"],
     "script": ["script"],
+    "tree": ["tree"],
 }
 """Levels of speculation: what a request says. "script" proposes the true answer, spoilt at places,
-so that long drafts are accepted, and cut off at every depth."""
+so that long drafts are accepted, and cut off at every depth; "tree" the same among siblings."""
 SEED = 20_261_130
 # Every draft is worth verifying, so that passes are as mixed as they can be.
 FLAT = CostCurve.of((1, 64), (1.0, 1.0))
@@ -86,6 +87,9 @@ class Narrow:
             self.shown.update(enumerate(span.tokens, span.start))
         return self._inner.forward(spans)
 
+    def compact(self, pages: Seq[int], moves: Seq[tuple[int, int]]) -> None:
+        self._inner.compact(pages, moves)
+
 
 def bodies() -> list[dict[str, Any]]:
     """The 50 requests: the bench's prompts (chat, code, edit, tool), and those of this folder."""
@@ -116,7 +120,7 @@ class World:
             tokenizer=self.tokenizer,
             tool_format=load_format("smollm2"),
             compiler=constraints(self.tokenizer, self.settings),
-            sources=("suffix", "script"),
+            sources=("suffix", "script", "tree"),
         )
         self._bodies = bodies()
         self._max_tokens = max_tokens
@@ -150,7 +154,7 @@ class World:
         self.narrow = Narrow(self.runner, num_pages)
         return Engine(
             self.narrow,
-            [create("suffix"), self.script],
+            [create("suffix"), self.script, ScriptTree(self.script)],
             curve=FLAT,
             settings=settings,
             token_bytes=self.tokenizer.token_bytes,

@@ -91,9 +91,9 @@ class Watch:
     async def _look_at(self, name: str, windows: bool) -> None:
         backend, seen = self._backends[name], self.seen[name]
         try:
-            healthy = await backend.health()
-            told = await backend.load() if healthy and isinstance(backend, TellsLoad) else None
-            if windows and healthy:
+            if isinstance(backend, TellsLoad):
+                await self._look_closely(name, backend, seen)
+            if windows and seen.healthy:
                 seen.windows = {
                     card.id: card.context_length
                     for card in await backend.models()
@@ -101,11 +101,15 @@ class Watch:
                 }
         except AgentspecError as error:
             log.debug("backend %s tells nothing: %s", name, error.message)
-            seen.load = None
-            return
         except Exception:
             log.exception("backend %s could not be looked at", name)
-            return
+
+    async def _look_closely(self, name: str, backend: TellsLoad, seen: Seen) -> None:
+        """A server of one's own: is it there, and how busy. A vendor's is not asked all the time;
+        that it is away, calls find out."""
+        healthy = await self._backends[name].health()
         if healthy != seen.healthy:
             log.warning("backend %s is %s", name, "back" if healthy else "away")
-        seen.healthy, seen.load, seen.begun = healthy, told, 0
+        seen.healthy, seen.load = healthy, None
+        if healthy:
+            seen.load, seen.begun = await backend.load(), 0

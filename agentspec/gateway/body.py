@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from starlette.types import Receive
 
 from agentspec.wire.errors import BodyTooLarge, InvalidRequest
+from agentspec.wire.surrogates import holds_half
 
 DRAIN_S = 1.0
 
@@ -66,3 +67,13 @@ async def _drain(receive: Receive, budget_bytes: int) -> None:
 
 def _too_large(limit_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(f"The request body is larger than {limit_bytes} bytes.")
+
+
+def half_a_character(body: bytes, error: InvalidRequest) -> InvalidRequest:
+    """The refusal in clear words where a body can't be read for such a half; else as it is."""
+    if error.param is not None or not holds_half(body):
+        return error
+    return InvalidRequest(
+        "The request body could not be read: a string in it holds half of a surrogate pair (such "
+        "as \\ud83d), which is no text."
+    )

@@ -15,9 +15,10 @@ from agentspec.backends.base import Backend, CountsTokens, Turn
 from agentspec.backends.checking import passes
 from agentspec.settings import ModelSettings
 from agentspec.wire.chat import ChatRequest, encode
-from agentspec.wire.errors import ModelNotFound, UpstreamFailed
+from agentspec.wire.errors import InvalidRequest, ModelNotFound, UpstreamFailed
 from agentspec.wire.nesting import check_nesting
 
+from .body import half_a_character
 from .exchange import Exchange
 from .identity import Identity, canonical_names
 from .surface import Asked, Caller, Surface
@@ -48,7 +49,10 @@ class TokenCounter:
     ) -> None:
         """Answer one request. Raises ``AgentspecError``."""
         check_nesting(body)
-        asked = await self._surface.translate(body, Caller(headers, identity.scope))
+        try:
+            asked = await self._surface.translate(body, Caller(headers, identity.scope))
+        except InvalidRequest as error:
+            raise half_a_character(body, error) from None
         model = self._models.get(asked.request.model)
         if model is None:
             raise ModelNotFound(

@@ -31,8 +31,8 @@ from agentspec.wire.errors import (
 )
 from agentspec.wire.nesting import check_nesting, first_text
 from agentspec.wire.spelling import respell
-from agentspec.wire.surrogates import holds_half
 
+from .body import half_a_character
 from .choosing import Choosing
 from .clock import Clock
 from .exchange import Exchange
@@ -124,7 +124,7 @@ class TurnService:
         try:
             asked = await surface.translate(body, caller)
         except InvalidRequest as error:
-            raise _half_a_character(body, error) from None
+            raise half_a_character(body, error) from None
         model = self._model(asked.request.model)
         identity.require(asked.request.model, self._canonical)
         return asked, model
@@ -316,16 +316,6 @@ def _ready(answer: Answer, decision: Decision) -> None:
     """Prepare for what the chosen backend sends: our engine's calls are whole and checked."""
     if decision.chosen_kind != "engine" and isinstance(answer, HoldsCalls):
         answer.hold_calls()
-
-
-def _half_a_character(body: bytes, error: InvalidRequest) -> InvalidRequest:
-    """The refusal in clear words where a body can't be read for such a half; else as it is."""
-    if error.param is not None or not holds_half(body):
-        return error
-    return InvalidRequest(
-        "The request body could not be read: a string in it holds half of a surrogate pair (such "
-        "as \\ud83d), which is no text."
-    )
 
 
 def _unforeseen() -> InternalError:

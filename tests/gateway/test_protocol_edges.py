@@ -327,3 +327,12 @@ async def test_models_are_paged_as_anthropics_clients_ask(gateway):
     assert [card["id"] for card in back["data"]] == names[1:2] and back["has_more"]
     assert (await asked("limit=0"))["error"]["type"] == "invalid_request_error"
     assert (await asked("after_id=none"))["error"]["type"] == "invalid_request_error"
+
+
+async def test_half_a_character_is_named_at_the_counts_too(gateway):
+    said = rb'"\ud83d", "messages": [{"role": "user", "content": "\ud83d"}]}'
+    body = b'{"model": "good", "input": ' + said
+    for path in ("responses/input_tokens", "messages/count_tokens", "responses"):
+        answer = await gateway.http.post(f"/v1/{path}", content=body)
+        assert answer.status_code == 400
+        assert "surrogate" in answer.json()["error"]["message"]

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, and_, false, or_, select
+from sqlalchemy import Connection, func, select
 
 from .rebuild import floors
-from .rollup_schema import CUBE_LEVELS, CUBES, LEVELS, rollup, rollup_dim
+from .rollup_schema import CUBE_LEVELS, CUBES, HOUR_MS, LEVELS, rollup, rollup_dim
 from .window import Window
+
+FEW = 2
+"""So many hours of rows are read rather than cut finer."""
 
 
 def spans(
@@ -32,7 +35,8 @@ def spans(
     )
     ids = list(connection.execute(dims).scalars())
     for level in CUBE_LEVELS[cube]:
-        if complete.get(level, 0) > window.since_ms:
+        near = len(found) <= FEW and all(part.length_ms <= HOUR_MS for part in found)
+        if near or complete.get(level, 0) > window.since_ms:
             break
         found = _within(connection, (cube, level), ids, found, window, limit)
     return found
@@ -49,28 +53,25 @@ def _within(
     """The buckets of a cube and level inside ``outer`` that hold the newest requests of these."""
     cube, level = place
     c, size_ms = rollup[level].c, LEVELS[level]
-    near = or_(
-        false(),
-        *(
-            and_(c.bucket_ms >= s.since_ms - s.since_ms % size_ms, c.bucket_ms < s.until_ms)
-            for s in outer
-        ),
-    )
-    query = (
-        select(c.bucket_ms, c.requests)
-        .where(c.cube == cube, near, c.dim_id.in_(dims))
-        .order_by(c.bucket_ms.desc())
-    )
     found: list[Window] = []
     counted = 0
-    with connection.execute(query) as cells:
-        for bucket_ms, requests in cells:
-            since_ms, until_ms = bucket_ms, bucket_ms + size_ms
-            span = Window(max(since_ms, window.since_ms), min(until_ms, window.until_ms))
-            if not found or found[-1].since_ms != span.since_ms:
-                if counted >= limit:
-                    break
-                found.append(span)
-            if span == Window(since_ms, until_ms):  # else some lie outside the window
+    for part in outer:  # one range a question: SQLite reads a whole index for several
+        query = (
+            select(c.bucket_ms, func.sum(c.requests))
+            .where(
+                c.cube == cube,
+                c.bucket_ms >= part.since_ms - part.since_ms % size_ms,
+                c.bucket_ms < part.until_ms,
+                c.dim_id.in_(dims),
+            )
+            .group_by(c.bucket_ms)
+            .order_by(c.bucket_ms.desc())
+        )
+        for bucket_ms, requests in connection.execute(query).all():
+            if counted >= limit:
+                return found
+            until_ms = bucket_ms + size_ms
+            found.append(Window(max(bucket_ms, window.since_ms), min(until_ms, window.until_ms)))
+            if found[-1] == Window(bucket_ms, until_ms):  # else some lie outside the window
                 counted += requests
     return found

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, false, or_, select
+from sqlalchemy import Connection, RowMapping, and_, or_, select
 
 from .newest import spans
 from .record import RequestRecord
@@ -48,10 +48,14 @@ def recent(
         ts_ms, name = before
         window = Window(window.since_ms, min(window.until_ms, ts_ms + 1))
         query = query.where(or_(c.ts_ms < ts_ms, and_(c.ts_ms == ts_ms, c.id < name)))
-    parts = spans(connection, window, wanted, limit)
-    query = query.where(or_(false(), *(part.rows() for part in parts)))
-    query = query.order_by(c.ts_ms.desc(), c.id.desc()).limit(limit)
-    return [_record(row) for row in connection.execute(query).mappings()]
+    query = query.order_by(c.ts_ms.desc(), c.id.desc())
+    found: list[RequestRecord] = []
+    for part in spans(connection, window, wanted, limit):
+        rows = connection.execute(query.where(part.rows()).limit(limit - len(found)))
+        found += [_record(row) for row in rows.mappings()]
+        if len(found) == limit:
+            break
+    return found
 
 
 def one(connection: Connection, id: str) -> RequestRecord | None:

@@ -17,6 +17,10 @@ class Window:
     since_ms: int
     until_ms: int
 
+    @property
+    def length_ms(self) -> int:
+        return self.until_ms - self.since_ms
+
     def rows(self) -> ColumnElement[bool]:
         """The condition that a row of ``request`` was taken in within the window."""
         return and_(request.c.ts_ms >= self.since_ms, request.c.ts_ms < self.until_ms)

@@ -195,10 +195,13 @@ class Engine:
             fresh = sequence.cached_tokens is None
             if not self._scheduler.admit(sequence):
                 return
+            self._drafting.open(sequence)
+            # The same bits are written once more, so others that hold these pages see no change.
+            if self._runner.exact and self._speculates:
+                sequence.compute_again(self._drafting.missing(sequence), fresh=fresh)
             if fresh:
                 self._counts["prompt_tokens"] += sequence.view.prompt_length
                 self._counts["prefix_hit_tokens"] += sequence.cached_tokens or 0
-            self._drafting.open(sequence)
 
     def _begin(self, sequence: Sequence) -> None:
         """Open the constraint and commit what it forces before the first token."""

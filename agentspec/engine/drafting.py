@@ -17,7 +17,7 @@ from .draft.base import FORCED, Proposal
 from .draft.forced import constrain_draft
 from .isolation import isolated
 from .request import GenerationRequest
-from .taps import Taps
+from .taps import Refillable, Taps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,6 +96,15 @@ class Drafting:
         with isolated(sequence), self._meter.drafting([sequence.bill]):
             for drafter in sequence.drafters:
                 drafter.open(sequence.view)
+
+    def missing(self, sequence: Sequence) -> int:
+        """How many positions of a prefix hit are computed again for the drafters' sake."""
+        if not sequence.drafting:
+            return 0
+        asked = [drafter for drafter in sequence.drafters if isinstance(drafter, Refillable)]
+        with isolated(sequence):
+            return max((drafter.missing(sequence.view) for drafter in asked), default=0)
+        return 0
 
     def close(self, sequence: Sequence) -> None:
         """It ended or was preempted; every drafter is told, even if one of them fails."""

@@ -14,7 +14,7 @@ from .draft.base import Observed
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .draft.base import Drafter, TappedDrafter
+    from .draft.base import Drafter, DraftView, TappedDrafter
     from .slot import Slot
 
 
@@ -27,6 +27,16 @@ class Tappable(Protocol):
 
         Raises ``ValueError`` for a layer that isn't there.
         """
+        ...
+
+
+@runtime_checkable
+class Refillable(Protocol):
+    """A drafter that can say what it has not seen of a prefix hit."""
+
+    def missing(self, view: DraftView, /) -> int:
+        """How many positions at a hit's end the target is to compute once more, so that this
+        drafter sees them. Asked after ``open``; a multiple of the page size."""
         ...
 
 

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from .block_config import BlockConfig
 
 _LEAST_CONTEXT = 16
+_WINDOW = 128
+"""Tokens of a prefix hit without the plane that are computed again, once for each cached text:
+about 60 ms of the embedded model. A draft by heart had an accepted length of 1.98 with 16 tokens of
+context, 2.11 with 64, 2.25 with 128 and 2.30 with all."""
 _WIDEST_GAP = 64
 _LEAST_SURVIVAL = 0.02
 """Below it a tree's token isn't drafted."""
@@ -92,6 +96,12 @@ class BlockDrafter:
 
     def open(self, view: DraftView) -> None:
         self._contexts[view.sequence_id] = self._plane.open(view)
+
+    def missing(self, view: DraftView) -> int:
+        """See ``taps.Refillable``: a window, where less of it is known."""
+        context = self._contexts[view.sequence_id]
+        window = min(_WINDOW, context.end)
+        return window if context.known < window else 0
 
     def observe(self, observed: Sequence[Observed]) -> None:
         self._backbone.extend([Chunk(o.view.pages, o.start, o.features) for o in observed])

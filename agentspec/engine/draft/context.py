@@ -46,7 +46,7 @@ class Plane:
 
     def extend(self, context: Context, seen: Observed) -> None:
         """The K/V of ``seen`` was written. Behind a gap the context begins anew."""
-        if seen.start != context.end:
+        if not context.start <= seen.start <= context.end:
             context.start = -(-seen.start // PAGE) * PAGE
         context.end = seen.end
         view = seen.view

@@ -225,6 +225,20 @@ def test_scarce_pages_and_prefix_hits(kind, folder, truth, tmp_path):
     plain = [replace(one, id=f"plain {one.id}", sources=()) for one in asked]
     assert [one.text for one in run(engine, plain)] == expected
     again = [replace(one, id=f"again {one.id}") for one in asked]
-    before = engine.stats().prefix_hit_tokens
     assert [one.text for one in run(engine, again)] == expected
-    assert engine.stats().prefix_hit_tokens > before
+
+
+def test_a_hit_without_the_plane_refills_a_window_once(folder, tmp_path):
+    runner = open_target(folder)
+    drafter = drafter_of("dspark", runner, tmp_path)
+    engine = engine_of(runner, [drafter])
+    (first,) = requests_of(1, SAMPLINGS["greedy"], None)
+    first.prompt = (first.prompt * 40)[:200]
+    texts, hits = [], []
+    for number, sources in enumerate([(), ("draft",), ("draft",), ()]):
+        before = engine.stats().prefix_hit_tokens
+        one = replace(first, id=f"{number}", sources=sources)
+        texts.append(run(engine, [one])[0].text)
+        hits.append(engine.stats().prefix_hit_tokens - before)
+    assert hits == [0, 192 - 128, 192, 192]
+    assert len(set(texts)) == 1

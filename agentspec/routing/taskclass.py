@@ -23,14 +23,11 @@ import msgspec
 from agentspec.wire.chat import ChatRequest
 
 KINDS = ("tool", "json", "edit", "plan", "title", "fim", "chat")
-_EDIT_FORMATS = re.compile(r"SEARCH/REPLACE|<<<<<<< SEARCH|\*\*\* Begin Patch|unified diff")
-_PLAN = re.compile(
-    r"[Pp]lan mode is active|you are in plan mode|[Pp]lan mode ACTIVE|READ-ONLY phase"
-)
+_EDIT_FORMATS = ("SEARCH/REPLACE", "<<<<<<< SEARCH", "*** Begin Patch", "unified diff")
+_PLAN = ("lan mode is active", "ou are in plan mode", "lan mode ACTIVE", "READ-ONLY phase")
 _TITLE = re.compile(
     r"title generator|word title|(?:generate|write|create) a (?:\w+ ){0,3}title"
-    r"|(?:conversation|session|thread) title|commit message",
-    re.IGNORECASE,
+    r"|(?:conversation|session|thread) title|commit message"
 )
 _FIM = ("<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<PRE>", "[PREFIX]", "<｜fim▁begin｜>")
 _LOOKED_AT_CHARS = 4000
@@ -57,19 +54,29 @@ def kind_of(request: ChatRequest) -> str:
     if asked is not None and asked.suffix is not None:
         return "fim"
     if request.tools and request.tool_choice != "none":
-        return "plan" if _PLAN.search(_last_user(request)) else "tool"
+        return "plan" if _holds(_last_user(request), _PLAN) else "tool"
     wanted = request.response_format
     if wanted is not None and wanted.type in ("json_object", "json_schema"):
         return "json"
     openers = [m.text() for m in request.messages if m.role in ("system", "developer")]
-    if any(_EDIT_FORMATS.search(text) for text in openers):
+    if any(_holds(text, _EDIT_FORMATS) for text in openers):
         return "edit"
     last = _last_user(request)
-    if any(marker in last for marker in _FIM):
+    if _holds(last, _FIM):
         return "fim"
-    if any(_TITLE.search(text[:_LOOKED_AT_CHARS]) for text in (*openers, last[:500])):
+    if any(_names(text[:_LOOKED_AT_CHARS]) for text in (*openers, last[:500])):
         return "title"
     return "chat"
+
+
+def _holds(text: str, words: tuple[str, ...]) -> bool:
+    return any(word in text for word in words)
+
+
+def _names(text: str) -> bool:
+    """Whether a text asks for a title or a line; the pattern is slow, and seldom needed."""
+    lower = text.lower()
+    return _holds(lower, ("title", "commit message")) and _TITLE.search(lower) is not None
 
 
 def class_of(request: ChatRequest, kind: str, client: str) -> TaskClass:

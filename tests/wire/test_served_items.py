@@ -8,8 +8,8 @@ import json
 import pytest
 
 from agentspec.toolcall.check import ValueChecker
-from agentspec.wire import responses, responses_in
-from agentspec.wire.errors import UpstreamFailed
+from agentspec.wire import completions, responses, responses_in
+from agentspec.wire.errors import InvalidRequest, UpstreamFailed
 from agentspec.wire.pieces import Call
 from agentspec.wire.responses_out import ResponsesWriter, Shown
 from tests.wire.test_conversation import check_results, from_messages, from_responses
@@ -133,3 +133,18 @@ def test_a_call_of_a_tool_known_by_kind_is_given_back_as_its_item(name, given, i
     if name != "tool_search":
         with pytest.raises(UpstreamFailed, match="without what it needs"):
             writer.take([Call("call_2", name, "{}")])
+
+
+def test_how_closely_a_picture_is_to_be_looked_at_is_kept():
+    part = {"type": "input_image", "image_url": "https://x/a.png", "detail": "low"}
+    (message,) = from_responses({"role": "user", "content": [part]})
+    assert isinstance(message.content, list)
+    assert message.content[0].image_url == {"url": "https://x/a.png", "detail": "low"}
+
+
+def test_an_empty_prompt_is_refused_by_its_own_name():
+    for prompt in ("", [""]):
+        body = json.dumps({"model": "m", "prompt": prompt}).encode()
+        with pytest.raises(InvalidRequest, match="must not be empty") as refused:
+            completions.decode_request(body)
+        assert refused.value.param == "prompt"

@@ -17,6 +17,8 @@ from .tree import Branch, grow
 
 _WINDOW = 256
 """The longest match with earlier turns that is looked for at a sequence's opening."""
+_LEAST_BEHIND = 2
+"""Tokens that must match behind another source's draft: of it, mostly."""
 
 
 class SuffixDrafter:
@@ -61,6 +63,19 @@ class SuffixDrafter:
 
     def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
         return [self._propose(view, limit) for view, limit in zip(views, limits, strict=True)]
+
+    def propose_behind(
+        self, views: Sequence[DraftView], heads: Sequence[Proposal], limits: Sequence[int]
+    ) -> list[Proposal]:
+        """See ``chaining.Follower``: what followed the head's end, wherever that occurred."""
+        found: list[Proposal] = []
+        for view, head, limit in zip(views, heads, limits, strict=True):
+            place = self._texts[view.sequence_id].match()
+            for token in head.tokens:
+                place = place.moved(token)
+            enough = place.matched >= max(self._min_match, _LEAST_BEHIND)
+            found.append(self._chain(place, limit) if enough else EMPTY)
+        return found
 
     def _propose(self, view: DraftView, limit: int) -> Proposal:
         start = self._texts[view.sequence_id].match()
@@ -197,6 +212,15 @@ class Place(NamedTuple):
             )
             for seen, _, token in best
         ]
+
+    def moved(self, token: int) -> Place:
+        """Where the longest match of the text with ``token`` behind it ends."""
+        automaton, state, matched = self
+        while state != ROOT and token not in automaton.children[state]:
+            state = automaton.link[state]
+            matched = automaton.length[state]
+        child = automaton.children[state].get(token)
+        return Place(automaton, ROOT, 0) if child is None else Place(automaton, child, matched + 1)
 
     def after(self, token: int) -> Place | None:
         child = self.automaton.children[self.state].get(token)

@@ -20,6 +20,9 @@ from agentspec.engine.model.errors import WeightsError
 from agentspec.engine.model.weights import open_checkpoint
 from agentspec.engine.runner import Runner
 from agentspec.engine.sampling import SamplingParams
+from agentspec.engine.train.export import Draft, read_draft, write_deepspec, write_speculators
+from agentspec.engine.train.nets import build_net
+from agentspec.engine.train.spec import DraftSpec, TargetId
 from agentspec.settings import EngineSettings
 from tests.engine.draft import blockworld as world
 from tests.engine.draft import stepworld
@@ -280,3 +283,55 @@ def test_eagles_default_taps_are_what_enters_three_layers():
     raw = dict(layouts()["specforge"][0])
     del raw["eagle_config"]
     assert step_config(raw).taps is None
+
+
+@pytest.mark.parametrize(
+    ("method", "layout"),
+    [
+        ("eagle3", "deepspec"),
+        ("eagle3", "int8"),
+        ("eagle3", "speculators"),
+        ("mtp", "deepspec"),
+        ("mtp", "int8"),
+    ],
+)
+def test_what_the_trainer_exports_is_what_is_served(method, layout, runner, target, tmp_path):
+    """Its network's weights, written and loaded, draft what the slow version of them drafts."""
+    spec = DraftSpec(
+        method=method,
+        target=runner.model.config,
+        layers=1,
+        block_size=COUNT,
+        mask_token_id=0,
+        target_layer_ids=tuple(stepworld.EAGLE_TAPS if method == "eagle3" else stepworld.MTP_TAPS),
+    )
+    torch.manual_seed(6)
+    net = build_net(spec)
+    for parameter in net.parameters():
+        if parameter.ndim == 2:
+            parameter.data *= 6.0
+    target_id = TargetId(
+        name="t",
+        weights_id="w",
+        format="fp32",
+        vocab_size=world.VOCAB,
+        tokenizer_sha256="t",
+        chat_template_sha256="c",
+    )
+    made = Draft.of(net, target_id, 0)
+    if layout == "speculators":
+        write_speculators(tmp_path, made)
+    else:
+        write_deepspec(tmp_path, made, int8=layout == "int8")
+    drafter = load(tmp_path, runner)
+    assert drafter.taps == spec.target_layer_ids and drafter.config.steps == COUNT
+    ids, pages = text(), [4, 1, 3, 9]
+    features = features_of(runner, drafter.taps, ids, pages)[:-1]
+    view = view_of(ids, pages, runner, temperature=1.0)
+    opened(drafter, view)
+    drafter.observe([Observed(view, 0, features)])
+    dense = drafter.propose([view], [1])[0].draft_probs
+    raw = {"agentspec": {"method": method}}
+    _, logits = slow_version(target, raw, read_draft(tmp_path).tensors).greedy(features, ids, 1)
+    loose = isinstance(runner, ExactRunner)
+    assert float((dense[0] - logits[0].softmax(0)).abs().sum()) < (0.2 if loose else 1e-4)

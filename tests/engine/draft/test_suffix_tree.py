@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentspec.engine.draft.base import DraftView
+from agentspec.engine.draft.base import DraftView, Proposal
 from agentspec.engine.draft.suffix import SuffixDrafter
 from agentspec.engine.draft.tree import grow
 from agentspec.engine.sampling import SamplingParams
@@ -73,3 +73,17 @@ def test_text_with_branches_is_the_references(temperature: float):
     told = world.run(*requests)
     for request in requests:
         check_told(told[request.id], Reference(MODEL, request).decode())
+
+
+def test_it_drafts_behind_another_sources_tokens():
+    drafter, seen = opened([1, 2, 3, 4, 5, 6, 7, 8, 9, 50])
+    head = Proposal((3, 4), ("model",) * 2, (0.9, 0.9))
+    assert drafter.propose_behind([seen], [head], [3])[0].tokens == (5, 6, 7)
+    stranger = Proposal((60, 61), ("model",) * 2, (0.9, 0.9))
+    assert not len(drafter.propose_behind([seen], [stranger], [3])[0])
+    mixed = Proposal((60, 2, 3), ("model",) * 3, (0.9,) * 3)
+    assert drafter.propose_behind([seen], [mixed], [2])[0].tokens == (4, 5)
+    whole = Proposal((3, 4, 5), ("model", "model", "suffix"), (0.9,) * 3)
+    seen.tokens.extend([3, 4, 5, 6])
+    drafter.commit(seen, whole, 3, 4)
+    assert drafter.propose([seen], [2])[0].tokens == (7, 8)

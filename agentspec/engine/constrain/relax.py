@@ -349,17 +349,21 @@ class _Relaxer:
         for key in _COMBINE:
             if key not in node:
                 continue
-            coerce = key == "oneOf" and self.level.coerce
+            coerce = key == "oneOf" and (self.level.coerce or not self.canonical)
             branch_closable = alone and (key == "anyOf" or coerce)
+            given_up = len(self.unchecked)
             subs = [
                 self.node(sub, f"{path}/{key}/{i}", branch_closable)
                 for i, sub in enumerate(node[key])
             ]
-            if not self.canonical and key != "allOf" and any(sub in ({}, True) for sub in subs):
-                # Without its required keys a branch may say nothing: then so do they all.
+            vacuous = "properties" in out or any(sub in ({}, True) for sub in subs)
+            if not self.canonical and key != "allOf" and vacuous:
+                # Without its required keys a branch may say nothing: then so do they all. And where
+                # patterns stand for keys, those of a branch beside the object's own exclude all.
                 self.give_up(path, key)
                 continue
-            if coerce:
+            # A branch that allows too much would exclude what another rightly allows.
+            if coerce or (key == "oneOf" and len(self.unchecked) > given_up):
                 self.give_up(path, "oneOf")
                 out.setdefault("allOf", []).append({"anyOf": subs})
             elif key == "allOf":

@@ -202,6 +202,20 @@ CASES: dict[str, tuple[Any, list[str], list[str]]] = {
         ['{"a": 1}', '{"b": 2}'],
         ["{}", '{"b": 1, "a": 1}', '{"a": "s"}'],
     ),
+    "branches alike once weakened": (
+        {"oneOf": [{"type": "integer", "not": {"const": i}} for i in (1, 2)]},
+        ["1", "2", "1.0"],
+        ["3", "0", '"a"'],
+    ),
+    "branches alike but for spelling": (
+        {
+            "properties": {"k": {"type": "string"}, "x": {"type": "array"}},
+            "oneOf": [{"properties": {"k": {"enum": [k]}}, "required": ["k"]} for k in "ab"],
+            "additionalProperties": False,
+        },
+        ['{"k": "a", "x": []}', '{"x": [1], "k": "b"}'],
+        ['{"k": "c"}', "{}", '{"k": "a", "y": 1}'],
+    ),
     "equal numbers": (
         {"enum": [1, 2.5, -100]},
         ["1", "1.0", "1e0", "10E-1", "2.50", "0.25e1", "-1e2", "-100.00"],
@@ -243,6 +257,11 @@ def accepted(small, compiled, checker: ValueChecker, text: str) -> bool:
             return False
         session.accept([token])
     return EOS in small.allowed(session) and checker.check(text) is None
+
+
+def test_a_branch_that_masks_cannot_hold_excludes_nothing(factories):
+    schema, _, _ = CASES["branches alike once weakened"]
+    assert factories().compile(answer_spec(schema)).proven
 
 
 @pytest.mark.parametrize("name", CASES)

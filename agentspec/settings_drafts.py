@@ -13,8 +13,9 @@ class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     path: its folder; or a whole smaller model with the same tokenizer, a GGUF file or a folder.
     name: of the source; None: its method ("dspark", "eagle3", ..., "draft_model").
-    head_rows: only the first so many token ids are drafted, where it uses the model's lm_head (the
-        frequent ones, in a BPE vocabulary); cheaper, and a little less is accepted. None: all.
+    head_rows: only the first so many token ids are drafted, where it brings no shortlist of its own
+        (of a BPE vocabulary the frequent ones): cheaper, and a little less is accepted. None: half
+        of a vocabulary of 32,768 and more; 0: all.
     candidates: tokens of each row that a Markov head looks at. branches: most tokens that follow
         the same one in a draft without Markov head; above 1 it is a tree. None: 4 for JetSpec.
     forced: what stands in a block for tokens that a grammar forced before it: "anchor": the last of
@@ -23,7 +24,7 @@ class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     path: Annotated[str, Meta(min_length=1)]
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] | None = None
-    head_rows: Annotated[int, Meta(ge=16)] | None = None
+    head_rows: Annotated[int, Meta(ge=0)] | None = None
     candidates: Annotated[int, Meta(ge=1, le=512)] = 128
     branches: Annotated[int, Meta(ge=1, le=16)] | None = None
     forced: Literal["anchor", "block"] = "anchor"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .turn import Planner
 
 
+_LARGE_VOCABULARY = 32_768
 DRAFT_MODEL = "draft_model"
 """The name of a smaller model as a draft source, unless it is given one."""
 
@@ -62,13 +63,20 @@ def _is_model(path: Path) -> bool:
     return any(str(kind).endswith("ForCausalLM") for kind in kinds)
 
 
-def _options(settings: DraftSettings) -> BlockOptions:
+def head_rows(asked: int | None, vocab: int) -> int | None:
+    """How many of the first token ids are drafted; None: all. See ``DraftSettings``."""
+    if asked is None:
+        return vocab // 2 // 16 * 16 if vocab >= _LARGE_VOCABULARY else None
+    return -(-asked // 16) * 16 or None
+
+
+def _options(settings: DraftSettings, vocab: int) -> BlockOptions:
     return BlockOptions(
         blind=settings.blind,
         forced=settings.forced,
         candidates=settings.candidates,
         branches=settings.branches,
-        head_rows=settings.head_rows,
+        head_rows=head_rows(settings.head_rows, vocab),
     )
 
 
@@ -93,13 +101,13 @@ class Drafts:
         Raises a kind of ``ModelError`` that names what doesn't fit.
         """
         path = Path(settings.path).expanduser()
+        vocab = self.target.config.vocab
         if _is_model(path):
             own = msgspec.structs.replace(self.settings, weights=str(path))
             name = settings.name or DRAFT_MODEL
-            vocab = self.target.config.vocab
             return open_draft_model(own, path, self.tokenizer, vocab, name=name)
         return load_draft(
-            path, self.runner, self.target, name=settings.name, options=_options(settings)
+            path, self.runner, self.target, name=settings.name, options=_options(settings, vocab)
         )
 
     def take(self, drafter: Drafter, path: str) -> DraftCard:

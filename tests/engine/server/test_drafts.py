@@ -14,6 +14,7 @@ import torch
 
 from agentspec.cli import main
 from agentspec.engine.build import build_service
+from agentspec.engine.drafts import head_rows
 from agentspec.settings import SettingsError
 from agentspec.settings_drafts import DraftSettings
 from tests.engine.draft import blockworld
@@ -87,7 +88,7 @@ async def test_names_and_refusals(server: Server, draft: Path, tmp_path: Path):
         "config.json": {"path": str(tmp_path)},
         "name": {"path": str(draft), "name": "no name"},
         "wurst": {"path": str(draft), "wurst": 1},
-        "head_rows": {"path": str(draft), "head_rows": 0},
+        "head_rows": {"path": str(draft), "head_rows": -1},
     }
     for named, body in refusals.items():
         status, answer = await call(server, "POST", body=body)
@@ -165,3 +166,10 @@ async def test_a_model_with_another_tokenizer_is_refused(server: Server, tmp_pat
     file.write_text(json.dumps(written))
     status, answer = await call(server, "POST", body={"path": str(tmp_path)})
     assert status == 400 and "another tokenizer" in answer["error"]["message"]
+
+
+async def test_half_of_a_large_vocabulary_is_drafted_unless_another_share_is_asked_for():
+    assert head_rows(None, 49152) == 24576
+    assert head_rows(None, 32000) is None
+    assert head_rows(0, 49152) is None
+    assert head_rows(1000, 49152) == 1008, "the kernels' lanes"

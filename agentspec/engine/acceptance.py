@@ -90,19 +90,22 @@ class Acceptance:
         Untested tokens are judged by what came: right for one-hot drafts, whatever the temperature.
         """
         corrected = self.confidence(sequence, proposal, masked)
-        alive, at = {-1: 1.0}, -1
+        path, at = set[int](), -1
         for token in came:
             before, at = at, None
             for i in proposal.below(before):
                 stands = proposal.tokens[i] == token
-                alive[i] = alive[before] * corrected[i]
                 if proposal.sources[i] != FORCED:
                     self._learn(sequence, proposal.sources[i], masked, corrected[i], stands)
-                    if i < tested:
-                        self._count(alive[i], stands)
                 at = i if stands else at
             if at is None:
                 break
+            path.add(at)
+        alive: list[float] = []
+        for i, above in enumerate(proposal.above[:tested]):
+            alive.append(corrected[i] if above < 0 else alive[above] * corrected[i])
+            if proposal.sources[i] != FORCED:
+                self._count(alive[i], i in path)
 
     def close(self, sequence: int) -> None:
         self._sequences.pop(sequence, None)

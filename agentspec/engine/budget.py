@@ -78,19 +78,27 @@ class _State:
 
 
 def choose(
-    bids: Sequence[Bid], base_rows: int, base: Callable[[int], float], other_s: float = 0.0
+    bids: Sequence[Bid],
+    base_rows: int,
+    base: Callable[[int], float],
+    other_s: float = 0.0,
+    *,
+    margin: float = 0.0,
 ) -> list[int]:
     """How many leading tokens of each bid to verify, 0..len.
 
     base_rows: rows that the pass computes anyway (one a sequence, prefill chunks). base: seconds of
     a pass over its rows, never falling. other_s: seconds that the step costs whatever is chosen;
-    base(base_rows) + other_s is positive. The widths never promise fewer tokens a second than plain
-    decoding (all widths 0), except form B's by what older confidences had wrong.
+    base(base_rows) + other_s is positive. margin: share by which drafts must promise to be faster
+    than none, for what the estimates have wrong. The widths never promise fewer tokens a second
+    than plain decoding (all widths 0), except form B's by what older confidences had wrong.
     """
     widths = [0] * len(bids)
     state = _State(sum(bid.weight for bid in bids), base_rows, other_s)
     plain = state.speed(base)
     taken, value = _search(bids, state, plain, base)
+    if value < plain * (1.0 + margin):
+        taken = []
     stale = sum(candidate.dense for candidate in taken)
     for candidate in taken:
         if not candidate.dense:

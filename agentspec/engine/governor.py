@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .sequence import Sequence
     from .slot import Slot
 
+_MARGIN = 0.02
+"""What drafts must promise above plain decoding, a share: estimates are not better than that."""
 _BLIND = 0.8
 """What a scheduler that does not know of grammars gives a forced token."""
 _BEHIND_LEAST = 0.25
@@ -161,7 +163,7 @@ class Governor:
         if not self.policy.counts_prompts:
             other_s -= self._prompts(slots, load)
         base = self.costs.curve.seconds
-        widths = choose(bids, load.rows, base, other_s + self._drafting_s)
+        widths = choose(bids, load.rows, base, other_s + self._drafting_s, margin=_MARGIN)
         for slot, width in zip(sampling, widths, strict=True):
             if len(slot.proposal):
                 self._offer(slot).tested = width

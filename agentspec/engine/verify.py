@@ -19,7 +19,10 @@ was drawn from its own ``draft_probs`` given the ones before it, so every trial 
 
 An illegal drafted token has target probability 0: it is rejected and the residual sampled. Dropping
 it and sampling from the target instead would be biased for dense drafts (total variation 0.13
-in an exact enumeration of a toy case), since a residual and a target differ.
+in an exact enumeration of a toy case), since a residual and a target differ. So a sampled chain is
+cut with the token behind the cut as its ``tail``: the row before it tests that token, which needs
+no row of its own, and a cut may then depend on the token itself, if on no later one (exact in the
+same enumeration, where a look two tokens ahead stays biased).
 """
 
 from __future__ import annotations
@@ -98,8 +101,21 @@ def verify(
             if not walk.advance(token):
                 return Verdict(i + 1, token)
             target.push(token)
-        forced = walk.forced(1)
-        return Verdict(len(proposal), forced[0] if forced else target.choose(len(proposal)))
+        return Verdict(len(proposal), _behind(proposal, target, walk))
+
+
+def _behind(proposal: Proposal, target: _Target, walk: Walk) -> int:
+    """The token after a chain that stands whole: forced, else the target's by its last row, which
+    tests the tail where there is one."""
+    forced = walk.forced(1)
+    if forced:
+        return forced[0]
+    last = len(proposal)
+    if proposal.tail is None:
+        return target.choose(last)
+    token, draft = proposal.tail
+    instead = target.test(last, token, draft)
+    return token if instead is None else instead
 
 
 def _descend(proposal: Proposal, target: _Target, walk: Walk) -> Verdict:

@@ -44,6 +44,9 @@ class Proposal:
         chain. Tokens then stand by falling survival, so that its first ones are a tree as well,
         and the best of their number; of a dense one also those that follow the same token stand
         in the order in which they were drawn.
+    tail: of a sampled chain that was cut, the token that stood behind the cut, and the [V] it was
+        drawn from. The row before the cut tests it, at no cost: so whether it was cut there may
+        look at the token itself (that it is illegal, say) without bias.
     """
 
     tokens: tuple[int, ...] = ()
@@ -51,6 +54,7 @@ class Proposal:
     confidence: tuple[float, ...] = ()
     draft_probs: Tensor | None = None
     parents: tuple[int, ...] | None = None
+    tail: tuple[int, Tensor] | None = None
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.sources) == len(self.confidence)
@@ -93,7 +97,7 @@ class Proposal:
         return path
 
     def cut(self, length: int) -> Proposal:
-        """The first ``length`` tokens of this proposal."""
+        """The first ``length`` tokens; of a sampled chain the next one becomes the tail."""
         parents = None if self.parents is None else self.parents[:length]
         return Proposal(
             self.tokens[:length],
@@ -101,7 +105,17 @@ class Proposal:
             self.confidence[:length],
             None if self.draft_probs is None else self.draft_probs[:length],
             None if parents == tuple(range(-1, length - 1)) else parents,
+            self.tail_at(length),
         )
+
+    def tail_at(self, length: int) -> tuple[int, Tensor] | None:
+        """What stands behind the first ``length`` tokens of a sampled chain, to be tested there."""
+        if self.draft_probs is None or self.parents is not None:
+            return None
+        if length >= len(self):
+            return self.tail
+        forced = self.sources[length] == FORCED
+        return None if forced else (self.tokens[length], self.draft_probs[length])
 
 
 EMPTY = Proposal()

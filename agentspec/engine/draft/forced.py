@@ -23,9 +23,9 @@ def constrain_draft(
     A forced span (source "forced", confidence 1.0) stands wherever the grammar forces one: at the
     start and after each drafted token. Drafted tokens that spell the span are consumed by it; where
     the draft says something else, its rest is dropped.
-    A one-hot draft ends before its first illegal token. A dense one ends *with* it: its row yields
-    the residual (dropping the token would bias sampling: see ``verify``), and its confidence stays
-    what it was, since a cut by it must not look at the token. Nothing follows one of ``stop_ids``.
+    A draft ends before its first illegal token. Of a dense one that token becomes the tail, whose
+    test yields the residual (dropping it would bias sampling: see ``verify``). Nothing follows one
+    of ``stop_ids``.
     Without a constraint the proposal is only cut. The constraint's state is unchanged at return.
     A tree is treated so along each of its paths (``tree.py``).
     """
@@ -43,10 +43,10 @@ def constrain_draft(
             token = draft.peek()
             if token is None:
                 break
-            legal = walk.allows(token)
-            if legal or draft.dense:
-                draft.take()
-            if not legal or not walk.advance(token):
+            if not walk.allows(token):
+                break
+            draft.take()
+            if not walk.advance(token):
                 break
     return draft.result()
 
@@ -66,10 +66,6 @@ class _Draft:
 
     def __len__(self) -> int:
         return len(self._tokens)
-
-    @property
-    def dense(self) -> bool:
-        return self._read.draft_probs is not None
 
     def peek(self) -> int | None:
         """The next drafted token, or None at the end."""
@@ -95,6 +91,7 @@ class _Draft:
             tuple(FORCED if f else read.sources[i] for i, f in enumerate(forced)),
             tuple(1.0 if f else read.confidence[i] for i, f in enumerate(forced)),
             None if read.draft_probs is None else _without(read.draft_probs, forced),
+            tail=read.tail_at(len(self)) if len(self) <= self._end else None,
         )
 
 

@@ -40,13 +40,15 @@ def test_one_hot_ends_before_the_first_illegal_token():
     assert constrain_draft(view, _draft(3, 0), 9) == EMPTY
 
 
-def test_dense_ends_with_the_first_illegal_token():
+def test_the_first_illegal_token_of_a_dense_draft_becomes_its_tail():
     view = _view(Grammar(_any(0, 1)))
     proposal = _draft(0, 1, 2, 0, dense=True)
     got = constrain_draft(view, proposal, 9)
-    assert got.tokens == (0, 1, 2)
-    assert got.confidence == proposal.confidence[:3], "a cut by it must not see the token"
-    assert torch.equal(got.draft_probs, proposal.draft_probs[:3])
+    assert got.tokens == (0, 1)
+    assert got.confidence == proposal.confidence[:2]
+    assert torch.equal(got.draft_probs, proposal.draft_probs[:2])
+    assert got.tail is not None and got.tail[0] == 2
+    assert torch.equal(got.tail[1], proposal.draft_probs[2])
 
 
 def test_spans_are_inserted_and_their_spelling_is_consumed():

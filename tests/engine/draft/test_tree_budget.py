@@ -58,7 +58,7 @@ def test_every_sibling_that_was_passed_teaches():
     for _ in range(50):
         learnt.saw(1, TREE, False, [3, 9], tested=5)
     fresh = Acceptance().confidence(1, TREE, False)
-    assert sum(bin.count for bin in learnt.bins) == 150, "two siblings and what follows the second"
+    assert sum(bin.count for bin in learnt.bins) == 250, "every token that was verified"
     assert sum(bin.accepted for bin in learnt.bins) == 50
     assert learnt.confidence(1, TREE, False) != fresh
 
@@ -66,4 +66,4 @@ def test_every_sibling_that_was_passed_teaches():
 def test_what_was_cut_off_is_not_counted_as_tested():
     learnt = Acceptance()
     learnt.saw(1, TREE, False, [3, 5], tested=2)
-    assert sum(bin.count for bin in learnt.bins) == 1
+    assert sum(bin.count for bin in learnt.bins) == 2

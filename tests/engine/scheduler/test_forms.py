@@ -67,20 +67,61 @@ CUTS = {
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_both_forms_keep_the_law(cut: str, temperature: float):
     world = World(vocab=3, temperature=temperature)
-    got = emitted(world, lambda dice: Telling(3, dice), 3, CUTS[cut])
+    got = emitted(world, lambda dice: Telling(3, dice, 3), 3, CUTS[cut])
     assert distance(got, world.plain(3)) < EXACT
 
 
-def test_the_free_search_does_not():
-    """So the test above can tell."""
+@pytest.fixture
+def plain_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cuts without a test of the token behind them, as the paper has them."""
+    monkeypatch.setattr(Proposal, "tail_at", lambda self, length: None)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.usefixtures("plain_cuts")
+def test_both_forms_need_no_tail(cut: str):
     world = World(vocab=3)
-    worst = max(
-        distance(emitted(world, lambda dice: Telling(3, dice), 3, naive(curve)), world.plain(3))
-        for curve in (JAGGED, APPENDIX, CostCurve.of([1, 2, 3, 4], [1.0, 1.75, 1.8, 1.9]))
-    )
-    assert worst > 0.005
+    got = emitted(world, lambda dice: Telling(3, dice, 3), 3, CUTS[cut])
+    assert distance(got, world.plain(3)) < EXACT
 
 
+def _bias(cut, length: int) -> float:
+    world = World(vocab=3)
+    got = emitted(world, lambda dice: Telling(3, dice, length), 3, cut)
+    return distance(got, world.plain(3))
+
+
+STEPS = (JAGGED, APPENDIX, CostCurve.of([1, 2, 3, 4], [1.0, 1.75, 1.8, 1.9]))
+
+
+@pytest.mark.usefixtures("plain_cuts")
+def test_the_free_search_does_not_keep_it():
+    """So the tests above can tell."""
+    assert max(_bias(naive(curve), 2) for curve in STEPS) > 0.005
+
+
+def test_a_tail_mends_a_look_at_the_token_itself_and_no_further():
+    """A cut that knows x_k is exact where x_k is tested; one that knows x_(k+1) is not."""
+
+    def own(view, proposal: Proposal) -> int:
+        return next((k for k, token in enumerate(proposal.tokens) if token == 1), len(proposal))
+
+    def next_one(view, proposal: Proposal) -> int:
+        return next((k - 1 for k, t in enumerate(proposal.tokens) if t == 1 and k), len(proposal))
+
+    assert _bias(own, 3) < EXACT
+    assert _bias(next_one, 3) > 0.005
+
+
+@pytest.mark.usefixtures("plain_cuts")
+def test_without_the_tail_the_look_at_the_token_is_biased():
+    def own(view, proposal: Proposal) -> int:
+        return next((k for k, token in enumerate(proposal.tokens) if token == 1), len(proposal))
+
+    assert _bias(own, 3) > 0.005
+
+
+@pytest.mark.usefixtures("plain_cuts")
 @pytest.mark.parametrize("expected", [[0.8, 0.8], [0.8, 0.0], [0.2, 0.1], [1.0, 1.0]])
 def test_the_papers_counter_example_with_older_confidences(expected: list[float]):
     world = AppendixAWorld(vocab=2, prompt=(0,))

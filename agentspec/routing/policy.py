@@ -17,7 +17,7 @@ from .estimate import Predicted
 FEW = 3
 FRESH = 0.5
 """A backend that was tried less often, or whose measurements are worth less by now, is unknown."""
-STAYS = 0.03
+STAYS = 0.1
 """A session leaves the backend that has its text for what is better by more than this share."""
 _UNPRICED_VENDOR_NUSD = 1e12
 

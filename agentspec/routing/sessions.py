@@ -9,7 +9,7 @@ from .outcome import Outcome
 MOST_SESSIONS = 20_000
 _PLACES = 4
 _TURNS_AT_FIRST = 10.0
-_MOST_TURNS = 50.0
+_MOST_TURNS = 20.0  # sessions may be longer; what is predicted holds no longer than that
 _FADES_OVER = 500.0
 
 

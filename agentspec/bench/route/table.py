@@ -2,8 +2,8 @@
 
 ``regret`` is what a policy lost beyond the best static one, as a share of that one's loss, over
 the calls after the first ``burn_in``; below zero it was better. Where something changes,
-``adapted`` is how many calls after the change what it loses from there to the end is within a tenth
-of what the best static policy of that time loses.
+``adapted`` is after how many calls, over the following ``WINDOW``, at most a quarter is left of
+what staying (with the static policy that was best before) loses beyond the one that is best now.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .trace import Chain, arrivals
 
 WINDOW = 150
 STEP = 25
-NEAR = 1.1
+LEFT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,16 @@ def _row(
         regrets.append(_loss(lines[name, seed][plan.burn_in :]) / best - 1.0)
         if plan.changes:
             at = plan.changes[0].at
-            rival = min(static, key=lambda s: _loss(lines[s, seed][at:]))
-            adapted.append(_adapted(lines[name, seed][at:], lines[rival, seed][at:]))
-    after = [line for seed in plan.seeds for line in lines[name, seed][plan.burn_in :]]
+            stays = min(static, key=lambda s: _loss(lines[s, seed][:at]))
+            moves = min(static, key=lambda s: _loss(lines[s, seed][at:]))
+            after = [lines[one, seed][at:] for one in (name, stays, moves)]
+            adapted.append(_adapted(*after))
+    summed = [line for seed in plan.seeds for line in lines[name, seed][plan.burn_in :]]
     return Row(
         name,
-        usd=sum(line.usd for line in after) / len(plan.seeds),
-        slo=fmean(line.met for line in after),
-        loss_usd=_loss(after) / len(plan.seeds),
+        usd=sum(line.usd for line in summed) / len(plan.seeds),
+        slo=fmean(line.met for line in summed),
+        loss_usd=_loss(summed) / len(plan.seeds),
         regret=fmean(regrets),
         worst_regret=max(regrets),
         adapted=fmean(adapted) if adapted else None,
@@ -107,10 +109,11 @@ def _loss(lines: Sequence[Line]) -> float:
     return sum(line.loss_usd for line in lines)
 
 
-def _adapted(mine: Sequence[Line], rival: Sequence[Line]) -> float:
-    """Calls after which what is lost from there to the end is near the rival's."""
-    end = min(len(mine), len(rival))
+def _adapted(mine: Sequence[Line], stays: Sequence[Line], moves: Sequence[Line]) -> float:
+    end = min(len(mine), len(stays), len(moves))
     for start in range(0, end - WINDOW, STEP):
-        if _loss(mine[start:end]) <= NEAR * _loss(rival[start:end]):
+        here = slice(start, start + WINDOW)
+        worst, best = _loss(stays[here]), _loss(moves[here])
+        if _loss(mine[here]) <= best + LEFT * max(worst - best, 0.0):
             return float(start)
     return float(end)

@@ -50,6 +50,15 @@ class Ranks:
         for tensor, part in zip(held, flat.split([t.numel() for t in held]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
+    def any(self, mine: bool) -> bool:
+        """Whether it is so in some process: what all of them have to decide alike."""
+        if self.size == 1:
+            return mine
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        flag = torch.tensor([float(mine)], device=device)
+        dist.all_reduce(flag)
+        return bool(flag.item())
+
     def wait(self) -> None:
         if self.size > 1:
             dist.barrier()

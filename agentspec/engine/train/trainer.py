@@ -122,7 +122,11 @@ def train(
     curve = Curve(toml.run / CURVE, run.state.step) if ranks.first else None
     began = saved = told = time.monotonic()
     span, progress = Span(), Progress()
-    while not run.finished and (stop_after_s is None or time.monotonic() - began < stop_after_s):
+
+    def late() -> bool:
+        return stop_after_s is not None and time.monotonic() - began >= stop_after_s
+
+    while not run.finished and not ranks.any(late()):
         span.add(run.step())
         now = time.monotonic()
         if curve is not None and (now - told >= toml.train.log_s or run.finished):

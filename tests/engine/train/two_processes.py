@@ -43,6 +43,7 @@ def main(folder: str) -> None:
     """Train every method; write what the first process has, and every process's sums."""
     torch.set_num_threads(1)
     ranks = Ranks.start("cpu")
+    assert ranks.any(ranks.rank == 1) and not ranks.any(False)
     for method in sys.argv[2:]:
         made, sums = run(method, ranks)
         figures = {

@@ -107,7 +107,7 @@ def slow(raw, tensors, target, **changes) -> world.SlowDraft:
 def test_hidden_states_and_tokens(kind, runner, target, tmp_path):
     raw = world.draft_config(**KINDS[kind])
     tensors = world.draft_tensors(raw)
-    drafter = load(world.write_draft(tmp_path, raw, tensors), runner, candidates=96)
+    drafter = load(world.write_draft(tmp_path, raw, tensors), runner, candidates=96, branches=1)
     ids = text()
     features = features_of(runner, drafter.taps, ids)[:-1]
     truth = slow(raw, tensors, target)

@@ -152,7 +152,9 @@ void attend_tile(const Tile& tile, const Run& run, const Span& s, const Cache& c
   const int32_t* pages = run.batch->pages + s.pages;
   int left = (s.start + s.rows + kPage - 1) / kPage - (begin + kChunk) / kPage;
   if (left < 0 || !ahead) left = 0;
-  Pages chunk{&cache, head, pages + begin / kPage, kChunk / kPage, nullptr, nullptr};
+  int here = (s.start + s.rows + kPage - 1) / kPage - begin / kPage;
+  Pages chunk(cache, head);
+  chunk.add(pages + begin / kPage, here < kChunk / kPage ? here : kChunk / kPage);
   attend_queries(chunk, begin, tile.count, tile.q, tile.last, tile.out,
                  Ahead{pages + (begin + kChunk) / kPage, left});
 }
@@ -193,7 +195,12 @@ void attend_path(const Run& run, const Op& op, const Cache& cache, const Span& s
     copy_slot(cache.key(page, head), cache.value(page, head), from % kPage, own_k + to, own_v + to,
               p % kPage, m.dim);
   }
-  Pages pages{&cache, head, table + begin / kPage, (first - begin) / kPage, own_k, own_v};
+  Pages pages(cache, head);
+  pages.add(table + begin / kPage, (first - begin) / kPage);
+  for (int p = first; p < end; p += kPage) {
+    int64_t at = (int64_t)((p - first) / kPage) * size;
+    pages.add(own_k + at, own_v + at);
+  }
   Tile tile;
   for (int at = 0, count = tile_size(group); at < group; at += count) {
     fill(tile, run, op, s, head, row * group + at, group - at < count ? group - at : count);

@@ -72,22 +72,21 @@ static inline void write_kv(const Cache& c, int page, int slot, int head, const 
   for (int i = 0; i < c.dim; i++) vp[2 * i] = to_bf16(v[i]);
 }
 
-// The pages of one K/V head in position order: the first `shared` of a page table, then `own` ones
-// that lie side by side and hold this head only.
+// The pages of one K/V head that a chunk's keys lie in, in position order.
 struct Pages {
   const Cache* cache;
-  int head;
-  const int32_t* table;
-  int shared;
-  const uint16_t *own_k, *own_v;
-  const uint16_t* key(int i) const {
-    return i < shared ? cache->key(table[i], head)
-                      : own_k + (int64_t)(i - shared) * cache->dim * kPage;
+  int head, count = 0;
+  const uint16_t *keys[kChunk / kPage], *values[kChunk / kPage];
+  Pages(const Cache& c, int h) : cache(&c), head(h) {}
+  void add(const uint16_t* key, const uint16_t* value) {
+    keys[count] = key;
+    values[count++] = value;
   }
-  const uint16_t* value(int i) const {
-    return i < shared ? cache->value(table[i], head)
-                      : own_v + (int64_t)(i - shared) * cache->dim * kPage;
+  void add(const int32_t* table, int pages) {
+    for (int i = 0; i < pages; i++) add(cache->key(table[i], head), cache->value(table[i], head));
   }
+  const uint16_t* key(int i) const { return keys[i]; }
+  const uint16_t* value(int i) const { return values[i]; }
 };
 
 // Slot `to` of the pages k, v becomes slot `from` of the pages key, value; dim as in Cache.

@@ -60,6 +60,7 @@ def facts(runner) -> TargetFacts:
 
 
 def load(path, runner, **options) -> BlockDrafter:
+    options = {"branches": 1} | options
     return load_block(path, runner, facts(runner), options=BlockOptions(**options))
 
 

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from agentspec.pauses import ShortPauses
 from agentspec.settings import Settings
 from agentspec.settings_drafts import DraftSettings
 from agentspec.wire.access import Guard, guard_for
@@ -289,6 +290,8 @@ def run(settings: Settings, fd: int | None = None) -> None:
         timeout_graceful_shutdown=int(2 * GRACE_S),
     )
     server = EngineServer(config, service)
-    server.run([socket.socket(fileno=fd)] if fd is not None else None)
+    config.load()
+    with ShortPauses():
+        server.run([socket.socket(fileno=fd)] if fd is not None else None)
     if service.loop.failure is not None:
         raise SystemExit(f"agentspec: the engine died: {service.loop.failure!r}")

@@ -9,10 +9,10 @@ from pathlib import Path
 import uvicorn
 from fastapi import APIRouter
 
+from agentspec.pauses import ShortPauses
 from agentspec.settings import Settings
 
 from .app import create_app
-from .pauses import ShortPauses
 
 GRACE_S = 10
 

@@ -11,7 +11,14 @@ import pytest
 from tests.house.source import Module, imports, modules, parse
 
 # room: the rooms it may import beside itself. The leaves (settings, resources) are open to all.
-LEAVES = {"settings", "settings_drafts", "settings_routing", "settings_scheduling", "resources"}
+LEAVES = {
+    "settings",
+    "settings_drafts",
+    "settings_routing",
+    "settings_scheduling",
+    "resources",
+    "pauses",
+}
 ARROWS: dict[str, set[str]] = {
     "wire": set(),
     "toolcall": {"wire"},
@@ -27,6 +34,7 @@ ARROWS: dict[str, set[str]] = {
     "settings_drafts": set(),
     "settings_routing": set(),
     "resources": set(),
+    "pauses": set(),
     "agentspec": set(),
 }
 # Composition: what starts and measures everything.

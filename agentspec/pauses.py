@@ -1,6 +1,6 @@
-"""Short pauses of Python's garbage collector, which stops every stream of a worker at once.
+"""Short pauses of Python's garbage collector, which stops every stream of a process at once.
 
-A full collection looks at all objects: some 100,000 of a gateway that only just started take 90 ms
+A full collection looks at all objects: some 100,000 of a process that only just started take 90 ms
 on a laptop. Nearly all of them are modules and stay for good, so they are taken out of its sight;
 what is let go by its reference count, as all but cycles are, is freed as ever.
 """

@@ -5,8 +5,8 @@ import weakref
 
 import pytest
 
-from agentspec.gateway import pauses
-from agentspec.gateway.pauses import ShortPauses
+from agentspec import pauses
+from agentspec.pauses import ShortPauses
 
 
 class Thing:

@@ -13,12 +13,13 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentspec import __version__
 from agentspec.settings import Settings, SettingsError, export, load
 
 if TYPE_CHECKING:
+    from agentspec.plan.planner import Simulation
     from agentspec.supervisor.installation import Installation
 
 BAD_USAGE = 2
@@ -73,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     from agentspec.bench.route.cli import add_parser as add_route
     from agentspec.connect.cli import add_parser as add_connect
     from agentspec.engine.train.cli import add_parser as add_draft
+    from agentspec.plan.cli import add_parser as add_plan
     from agentspec.store.cost_cli import add_parser as add_cost
     from agentspec.store.keys_cli import add_parser as add_keys
     from agentspec.store.price_cli import add_parser as add_prices
@@ -94,7 +96,14 @@ def build_parser() -> argparse.ArgumentParser:
     add_draft(commands)
     add_route(commands, _add_settings, _settings)
     add_bench(commands)
+    add_plan(commands, _plan_simulator)
     return parser
+
+
+def _plan_simulator(asked: Simulation) -> list[dict[str, Any]]:
+    from agentspec.bench.plan_simulate import run
+
+    return run(asked)
 
 
 def _doc(name: str) -> str:

@@ -29,6 +29,7 @@ ARROWS: dict[str, set[str]] = {
     "gateway": {"wire", "toolcall", "backends", "routing", "store"},
     "dashboard": {"store"},
     "connect": set(),
+    "plan": set(),
     "agentspec_kernels": set(),
     "settings": set(),
     "settings_drafts": set(),

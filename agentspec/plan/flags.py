@@ -1,0 +1,55 @@
+"""Start commands for the engines, out of flags that their documentation or source names.
+
+SGLang: docs/advanced_features/speculative_decoding.md, release notes of v0.5.16 and its DSpark
+recipes. vLLM: docs/features/speculative_decoding (adaptive_verification.md, eagle.md,
+draft_model.md). Ours: ``agentspec/settings.py``.
+"""
+
+from __future__ import annotations
+
+import json
+
+from .drafts import Draft
+
+
+def sglang(path: str, gpus: int, draft: Draft | None, draft_path: str | None) -> str:
+    words = [f"python3 -m sglang.launch_server --model-path {path}"]
+    if gpus > 1:
+        words.append(f"--tp-size {gpus}")
+    if draft is None:
+        return " ".join(words)
+    where = draft_path or "DRAFT"
+    if draft.kind == "dspark":
+        words = ["SGLANG_RAGGED_VERIFY_MODE=compact", *words, "--speculative-algorithm DSPARK"]
+        if draft_path != path:
+            words.append(f"--speculative-draft-model-path {where}")
+        words.append(f"--speculative-dspark-block-size {draft.most}")
+        return " ".join(words)
+    kind = "EAGLE3" if draft.kind == "eagle3" else "STANDALONE"
+    words.append(f"--speculative-algorithm {kind} --speculative-draft-model-path {where}")
+    words.append(f"--speculative-num-steps {draft.most} --speculative-eagle-topk 1")
+    words.append(f"--speculative-num-draft-tokens {draft.most + 1}")
+    return " ".join(words)
+
+
+def vllm(path: str, gpus: int, draft: Draft | None, draft_path: str | None) -> str:
+    words = [f"vllm serve {path}"]
+    if gpus > 1:
+        words.append(f"--tensor-parallel-size {gpus}")
+    if draft is not None:
+        method = {"model": "draft_model"}.get(draft.kind, draft.kind)
+        wanted = {
+            "method": method,
+            "model": draft_path or "DRAFT",
+            "num_speculative_tokens": draft.most,
+            "enable_adaptive_verification": True,
+        }
+        words.append(f"--speculative-config '{json.dumps(wanted)}'")
+        words.append("--per-request-spec-decode-metrics summary")
+    return " ".join(words)
+
+
+def ours(draft: Draft | None, draft_path: str | None) -> str:
+    """Settings of this engine: its scheduler decides the widths by itself."""
+    where = f'drafts = ["{draft_path or "DRAFT"}"]' if draft else "drafts = []"
+    return f'[engine]\n{where}\n[engine.scheduling]\nmode = "{"adaptive" if draft else "off"}"'

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from agentspec_kernels.backend import pick
 
 from . import reference
 
-BACKENDS = {"reference": reference.rope, "torch": reference.rope}
+
+def _triton(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The kernel; float64, which it does not know, by the definition."""
+    if x.dtype == torch.float64:
+        return reference.rope(x, cos, sin)
+    from . import kernel
+
+    return kernel.rope(x, cos, sin)
+
+
+BACKENDS = {"reference": reference.rope, "torch": reference.rope, "triton": _triton}
 
 
 def rope(x: Tensor, cos: Tensor, sin: Tensor, *, backend: str | None = None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,7 +17,16 @@ def _stock(gate_up: Tensor) -> Tensor:
     return F.silu(gate).mul_(up)
 
 
-BACKENDS = {"reference": reference.silu_mul, "torch": _stock}
+def _triton(gate_up: Tensor) -> Tensor:
+    """The kernel; float64, which it does not know, by the definition."""
+    if gate_up.dtype == torch.float64:
+        return reference.silu_mul(gate_up)
+    from . import kernel
+
+    return kernel.silu_mul(gate_up)
+
+
+BACKENDS = {"reference": reference.silu_mul, "torch": _stock, "triton": _triton}
 
 
 def silu_mul(gate_up: Tensor, *, backend: str | None = None) -> Tensor:

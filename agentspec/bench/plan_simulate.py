@@ -24,11 +24,12 @@ def run(asked: Simulation) -> list[dict[str, Any]]:
         request_s=asked.request_s,
         rates=asked.rates,
         draft_s=asked.draft_s,
+        by_token=asked.by_token,
         spread=SPREAD,
         noise=NOISE,
         most=len(asked.rates),
         tokens=64,
-        rounds=1,
+        rounds=2,
         least=24,
         places=max(asked.concurrency),
     )

@@ -40,13 +40,14 @@ _NORMAL = ((-1.7321, 1 / 6), (0.0, 2 / 3), (1.7321, 1 / 6))
 class World:
     """A machine and its traffic. request_s: of each sequence in a pass. rates, spread, noise: of
     ``Draws``. draft_s: seconds of a draft by the sequences in it. tokens: of each answer. most: the
-    most tokens drafted. bias: ``Draws.truth``. rounds: answers a stream; least: answers
-    at all. places: sequences that could run together (what "switch60" looks at)."""
+    most tokens drafted. by_token: of ``Draws``. bias: ``Draws.truth``. rounds: answers a stream;
+    least: answers at all. places: sequences that could run together (what "switch60" looks at)."""
 
     curve: CostCurve
     request_s: float = 0.0
     rates: Seq[float]
     draft_s: Seq[tuple[int, float]] = ((1, 0.0),)
+    by_token: bool = False
     bias: float | None = None
     spread: float = 0.0
     noise: float = 0.0
@@ -75,6 +76,7 @@ def simulate(world: World, mode: str, concurrency: int) -> Block:
         world.spread,
         world.noise,
         truth=world.bias,
+        by_token=world.by_token,
         seed=world.seed,
     )
     engine = Engine(

@@ -111,8 +111,10 @@ class Draws:
 
     rates: P(token k accepted | those before it), by place, of an average sequence. spread: standard
     deviation of a sequence's log-odds around them. noise: of each token's log-odds around the
-    sequence's. cost_s: seconds of a draft by the sequences asked, booked on ``clock``. truth: the
-    rate that all tokens really have, where the confidences are wrong; None: they are right.
+    sequence's. cost_s: seconds of a draft by the sequences asked, booked on ``clock``. by_token: it
+    is that of the longest draft, shorter ones take their share (a pass for each token); else every
+    draft takes it whole (a block in one pass). truth: the rate that all tokens really have, where
+    the confidences are wrong; None: they are right.
     """
 
     rates: Sequence[float]
@@ -121,6 +123,7 @@ class Draws:
     spread: float = 0.0
     noise: float = 0.0
     truth: float | None = None
+    by_token: bool = False
     seed: int = 0
     name: str = "draws"
     taps: tuple[int, ...] = ()
@@ -132,7 +135,8 @@ class Draws:
 
     def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
         if views and any(limits):
-            self.clock.book(self.cost_s(len(views)))
+            share = min(max(limits) / len(self.rates), 1.0) if self.by_token else 1.0
+            self.clock.book(share * self.cost_s(len(views)))
         return [self._one(view, limit) for view, limit in zip(views, limits, strict=True)]
 
     def _one(self, view: DraftView, limit: int) -> Proposal:

@@ -22,7 +22,8 @@ _CURVE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """What the scheduler of this project is run on. seconds_at: of a pass of so many rows, K/V left
-    out; request_s: what each request's K/V adds; draft_s: of a round by its sequences."""
+    out; request_s: what each request's K/V adds; draft_s: of the longest round by its sequences,
+    by_token: shorter ones take their share."""
 
     rows: tuple[int, ...]
     seconds_at: tuple[float, ...]
@@ -30,6 +31,7 @@ class Simulation:
     draft_s: tuple[tuple[int, float], ...]
     rates: tuple[float, ...]
     concurrency: tuple[int, ...]
+    by_token: bool
 
 
 Simulator = Callable[[Simulation], list[dict[str, Any]]]
@@ -237,7 +239,8 @@ def simulation(ask: Ask, concurrency: Sequence[int]) -> Simulation:
         for count in counts
     )
     rates = (ask.rates[0],) * draft.most
-    return Simulation(_CURVE_ROWS, base, request_s, drafts, rates, tuple(concurrency))
+    by_token = draft.kind != "dspark"
+    return Simulation(_CURVE_ROWS, base, request_s, drafts, rates, tuple(concurrency), by_token)
 
 
 def _flags(ask: Ask, levels: Sequence[Level]) -> dict[str, str]:

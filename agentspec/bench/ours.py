@@ -134,6 +134,10 @@ class Ours:
         tokens = tuple(self._plan(body, max_tokens, False).prompt)
         return Case(id, prompt.workload, tokens, max_tokens, context, script[:max_tokens])
 
+    def body(self, case: Case) -> dict[str, Any]:
+        """The chat request of a case that was made here, without model and sampling."""
+        return self._bodies[case.id]
+
     def script(self, answer: str) -> tuple[int, ...]:
         """The tokens of a whole answer, its end included."""
         return (*self.tokenizer.encode(answer), min(self.tokenizer.eos_ids))

@@ -90,7 +90,8 @@ def progress(text: str) -> None:
     sys.stderr.flush()
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value of a table; "-" for None."""
     if isinstance(value, float):
         return f"{value:.4f}" if 0 < abs(value) < 1 else f"{value:.2f}"
     return "-" if value is None else str(value)
@@ -98,7 +99,7 @@ def _cell(value: Any) -> str:
 
 def table(rows: Seq[dict[str, Any]], columns: Seq[str]) -> str:
     """Rows as aligned text."""
-    cells = [list(columns), *([_cell(row.get(c)) for c in columns] for row in rows)]
+    cells = [list(columns), *([cell(row.get(c)) for c in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in cells)
     return "\n".join(line.rstrip() for line in lines) + "\n"

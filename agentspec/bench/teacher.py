@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 from typing import TYPE_CHECKING, NamedTuple
 
 from agentspec.engine.batch import Forward, Span
+from agentspec.engine.taps import Tappable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,13 @@ class Teacher:
                 self._bend(span, forward.logits[row : row + len(span.logit_rows)])
                 row += len(span.logit_rows)
         return forward
+
+    def set_taps(self, taps: Seq[int]) -> None:
+        """As the runner inside. Raises ``ValueError`` where it has no features to give."""
+        if isinstance(self._inner, Tappable):
+            self._inner.set_taps(taps)
+        elif taps:
+            raise ValueError("this runner has no features to give")
 
     def compact(self, pages: Seq[int], moves: Seq[tuple[int, int]]) -> None:
         self._inner.compact(pages, moves)

@@ -18,16 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .launch import FUSION
-
 ARCHS = (80, 90, 100)
-OPS = ("rms_norm", "rope", "silu_mul")
+OPS = ("rms_norm", "rope", "silu_mul", "paged_attention")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One specialisation. signature: Triton's type of each argument; constants: the constexprs.
 
+    aligned: integers that 16 divides, as Triton finds them at a call; pointers always are.
     warps: of one program.
     """
 
@@ -35,6 +34,7 @@ class Case:
     kernel: Any
     signature: Mapping[str, str]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    aligned: Sequence[str] = ()
     warps: int = 4
 
 
@@ -53,9 +53,17 @@ def compile_case(case: Case, arch: int) -> dict[str, Any]:
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    from .launch import FUSION
+
     signature = {**case.signature, **dict.fromkeys(case.constants, "constexpr")}
     ordered = {name: signature[name] for name in case.kernel.arg_names}
-    source = ASTSource(case.kernel, ordered, dict(case.constants))
+    aligned = [
+        number
+        for number, (name, kind) in enumerate(ordered.items())
+        if kind.startswith("*") or name in case.aligned
+    ]
+    attributes = {(number,): [["tt.divisibility", 16]] for number in aligned}
+    source = ASTSource(case.kernel, ordered, dict(case.constants), attributes)
     options = {"num_warps": case.warps, **FUSION}
     built = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
     usage = resources(built.asm["cubin"])

@@ -26,12 +26,14 @@ class PagedSpan:
     pages: its page table, as a slice where the pages happen to be consecutive (then reading them
     needs no
         copy), else int64 [ceil(C / G)].
+    table: the same page numbers on the host, for kernels that want them packed otherwise.
     before: of a tree, for each row the number of the row that it follows (-1: the context).
     """
 
     rows: slice
     start: int
     pages: slice | Tensor
+    table: tuple[int, ...]
     before: tuple[int, ...] | None = None
 
     @property
@@ -62,12 +64,15 @@ class PagedSpan:
 
 @dataclass(frozen=True, slots=True)
 class PagedLayout:
-    """spans: in packing order. positions, slots: [T] int64; slot = page * G + position % G."""
+    """spans: in packing order. positions, slots: [T] int64; slot = page * G + position % G.
+
+    memo: what was derived from it once for all layers, by name.
+    """
 
     spans: tuple[PagedSpan, ...]
     positions: Tensor
     slots: Tensor
-    _masks: dict[tuple[object, ...], Tensor] = field(default_factory=dict, repr=False)
+    memo: dict[tuple[object, ...], Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
     def build(
@@ -94,7 +99,8 @@ class PagedLayout:
             needed = -(-end // page_tokens)
             assert start >= 0 and count > 0 and needed <= len(table), (start, count, len(table))
             rows = slice(len(positions), len(positions) + count)
-            span = PagedSpan(rows, start, _pages(table[:needed], device), before)
+            pages = tuple(table[:needed])
+            span = PagedSpan(rows, start, _pages(pages, device), pages, before)
             spans.append(span)
             positions.extend(span.positions())
             slots.extend(
@@ -109,7 +115,7 @@ class PagedLayout:
     def mask(self, span: PagedSpan, dtype: torch.dtype) -> Tensor:
         """[count, C] of ``dtype``: 0 where a row of ``span`` may look, else -inf; made once."""
         key = (span.start, span.count, span.before, dtype)
-        found = self._masks.get(key)
+        found = self.memo.get(key)
         if found is None:
             blocked = torch.full((span.count, span.context), -torch.inf, dtype=dtype)
             blocked.triu_(span.start + 1)
@@ -117,7 +123,7 @@ class PagedLayout:
                 blocked[:, span.start :] = -torch.inf
                 for row in range(span.count):
                     blocked[row, [span.start + seen for seen in span.path(row)]] = 0.0
-            found = self._masks[key] = blocked.to(self.slots.device)
+            found = self.memo[key] = blocked.to(self.slots.device)
         return found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from agentspec_kernels.backend import pick
@@ -14,7 +15,23 @@ from agentspec_kernels.backend import pick
 from . import reference, stock
 from .layout import PagedLayout
 
-BACKENDS = {"reference": reference.paged_attention, "torch": stock.paged_attention}
+
+def _triton(
+    query: Tensor, key_cache: Tensor, value_cache: Tensor, layout: PagedLayout, scale: float
+) -> Tensor:
+    """The kernel; float64, which it does not know, by the definition."""
+    if query.dtype == torch.float64:
+        return reference.paged_attention(query, key_cache, value_cache, layout, scale)
+    from . import kernel
+
+    return kernel.paged_attention(query, key_cache, value_cache, layout, scale)
+
+
+BACKENDS = {
+    "reference": reference.paged_attention,
+    "torch": stock.paged_attention,
+    "triton": _triton,
+}
 
 
 def paged_attention(

@@ -55,6 +55,7 @@ def cases() -> list[Case]:
             signature={"x": f"*{dtype}", "out": f"*{dtype}", "cos": "*fp32", "sin": "*fp32"}
             | sizes,
             constants={"HEADS": heads, "HALF": half},
+            aligned=("row_stride", "head_stride", "half"),
         )
         for dtype, heads, half in (("bf16", 16, 32), ("bf16", 32, 64), ("fp32", 32, 64))
     ]

@@ -47,6 +47,7 @@ def cases() -> list[Case]:
             kernel=_silu_mul,
             signature={"gate_up": f"*{dtype}", "out": f"*{dtype}"} | sizes,
             constants={"BLOCK": BLOCK},
+            aligned=("stride", "features"),
         )
         for dtype in ("bf16", "fp32")
     ]

@@ -26,7 +26,7 @@ from .acceptance_rows import accepted_in_rows
 from .histogram import Counts, add, bin_of, unpack
 from .parts import Part, cube_of, parts
 from .rollup import LARGEST
-from .rollup_schema import hist, rollup, rollup_dim
+from .rollup_schema import PLACE, hist, rollup, rollup_dim
 from .schema import request
 from .window import Window, total
 
@@ -36,11 +36,22 @@ ROWS_READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """where: dimension -> value, of one cube (``rollup_schema.CUBES``). floors: see ``parts``."""
+    """where: dimension -> value, of one cube (``rollup_schema.CUBES``). floors: see ``parts``.
+
+    rows: read nothing but rows, whose every column then is a dimension; for windows of few.
+    """
 
     window: Window
     where: Mapping[str, str] = field(default_factory=dict)
     floors: Mapping[str, int] = field(default_factory=dict)
+    rows: bool = False
+
+    def read(self, names: set[str], bucket_ms: int | None = None) -> tuple[int, list[Part]]:
+        """The cube that tells these dimensions apart, and the parts of the window."""
+        if self.rows:
+            return PLACE, [Part(None, self.window)]
+        cube = cube_of(names)
+        return cube, parts(self.window, cube, self.floors, bucket_ms)
 
 
 def sums(
@@ -55,9 +66,9 @@ def sums(
 
     With ``bucket_ms`` the first of the key is the start of a bucket of that length.
     """
-    cube = cube_of({*by, *slice.where})
+    cube, pieces = slice.read({*by, *slice.where}, bucket_ms)
     found: dict[tuple, dict[str, int]] = {}
-    for part in parts(slice.window, cube, slice.floors, bucket_ms):
+    for part in pieces:
         source = _source(connection, part, cube)
         keys = [source.at - source.at % bucket_ms] if bucket_ms else []
         keys += [source.dimensions[name] for name in by]
@@ -80,9 +91,9 @@ def sums(
 
 def counts(connection: Connection, slice: Slice, metric: str) -> Counts:
     """The histogram of one of ``rollup_schema.METRICS``."""
-    cube = cube_of(set(slice.where))
+    cube, pieces = slice.read(set(slice.where))
     found: Counts = {}
-    for part in parts(slice.window, cube, slice.floors):
+    for part in pieces:
         if part.level is None:
             add(found, _counts_in_rows(connection, part.window, slice, metric))
             continue

@@ -72,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Every command; ``run`` of the parsed arguments carries it out."""
     from agentspec.bench.cli import add_parser as add_bench
     from agentspec.bench.compare.cli import add_parser as add_compare
+    from agentspec.bench.protocol.cli import add_parser as add_protocol
     from agentspec.bench.route.cli import add_parser as add_route
     from agentspec.connect.cli import add_parser as add_connect
     from agentspec.engine.train.cli import add_parser as add_draft
@@ -98,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_route(commands, _add_settings, _settings)
     add_bench(commands)
     add_compare(commands)
+    add_protocol(commands)
     add_plan(commands, _plan_simulator)
     return parser
 
@@ -261,13 +263,22 @@ def _gateway_worker(args: argparse.Namespace) -> int:
     shared = metrics_dir(settings)
     if shared is not None:
         export("PROMETHEUS_MULTIPROC_DIR", str(shared))
-    from agentspec.dashboard.app import router
-    from agentspec.gateway.worker import run
+    from functools import partial
 
+    from agentspec.dashboard.app import router
+    from agentspec.dashboard.context import Context
+    from agentspec.gateway.worker import run
+    from agentspec.supervisor.engine_states import engine_states
+
+    context = Context(
+        pools=settings.pools,
+        control_window_ms=round(settings.engine.control_window_s * 1000),
+        engines=partial(engine_states, settings),
+    )
     run(
         settings,
         args.fd,
-        mounts=[router(settings.database_url, pools=settings.pools)],
+        mounts=[router(settings.database_url, context=context)],
         metrics_dir=shared,
     )
     return 0

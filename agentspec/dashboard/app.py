@@ -4,32 +4,25 @@ work in them, in its thread pool and not on the event loop."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import RedirectResponse, Response
 
-from agentspec.settings import PoolSettings
-from agentspec.store.errors import StoreError
-from agentspec.store.reader import Reader
-from agentspec.store.requests import Filters
-from agentspec.store.window import Window
+from agentspec.store.board import Board, Look
+from agentspec.store.choices import choices
 
+from . import lists, overview_page
 from .assets import ASSETS, asset_response
-from .cursor import parse_cursor
-from .pages import Pages
-from .ranges import parse_range
+from .context import Context
+from .pages import Frame, Pages
+from .serving import COOKIE, SECURITY_HEADERS, THEMES, Site
+from .sheet import Block, Sheet
+from .sheets import SHEETS
+from .view import View
 
-SECURITY_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; "
-        "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-    ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+_YEAR_S = 31_536_000
 
 
 def router(
@@ -37,18 +30,24 @@ def router(
     authorize: Callable[..., Any] | None = None,
     *,
     clock: Callable[[], float] = time.time,
-    pools: Mapping[str, PoolSettings] | None = None,
+    context: Context | None = None,
 ) -> APIRouter:
     """The pages under ``/dashboard`` over the ledger at ``database_url``.
 
     ``authorize``: a FastAPI dependency that raises unless the caller may see the pages; style sheet
-    and icon need none. ``clock``: seconds since 1970. ``pools``: what self-hosted backends cost by
-    the hour, by name. Connects to nothing before the first page; while the database is away or not
-    at this code's revision, pages answer 503 and say why.
+    and icon need none. ``clock``: seconds since 1970. ``context``: what the pages are told beside
+    the ledger. Connects to nothing before the first page; while the database is away or not at this
+    code's revision, pages answer 503 and say why.
     """
     routes = APIRouter(include_in_schema=False)
-    dependencies = [Depends(authorize)] if authorize else []
-    _add_pages(routes, Reader(database_url), dependencies, clock, pools or {})
+    guarded = APIRouter(dependencies=[Depends(authorize)] if authorize else [])
+    site = Site(Board(database_url), context or Context(), clock, Pages())
+    _add_overview(guarded, site)
+    for name, build in SHEETS.items():
+        _add_sheet(guarded, site, name, build)
+    lists.add(guarded, site)
+    _add_theme(guarded)
+    routes.include_router(guarded)
 
     @routes.get("/dashboard/static/{name}")
     def static(name: str) -> Response:
@@ -59,89 +58,72 @@ def router(
     return routes
 
 
-def _answering(pages: Pages) -> Callable[[Callable[[], tuple[str, int]]], HTMLResponse]:
-    """Answers with what a function renders, (page, status); with 503 where the store fails."""
+def _add_overview(routes: APIRouter, site: Site) -> None:
+    @routes.get("/dashboard")
+    def overview(request: Request) -> Response:
+        view = site.view(request)
 
-    def page(render: Callable[[], tuple[str, int]]) -> HTMLResponse:
-        try:
-            html, status = render()
-        except StoreError as error:
-            html, status = pages.failure(str(error)), 503
-        return HTMLResponse(html, status, SECURITY_HEADERS)
+        def render(frame: Frame) -> tuple[str, int]:
+            with site.board.look(view.window, view.where) as look:
+                found, blocks = overview_page.overview(look, view)
+                offered = look.ask(choices)
+            base_url = str(request.base_url)
+            return site.pages.overview(frame, view, found, blocks, offered, base_url), 200
 
-    return page
+        return site.answer(request, render)
+
+    @routes.get("/dashboard/overview.csv")
+    def table(request: Request, block: str = "") -> Response:
+        view = site.view(request, "/dashboard")
+
+        def find() -> list[Block]:
+            with site.board.look(view.window, view.where) as look:
+                return overview_page.overview(look, view)[1]
+
+        return site.csv(block, find)
 
 
-def _add_pages(
-    routes: APIRouter,
-    reader: Reader,
-    dependencies: list[Any],
-    clock: Callable[[], float],
-    pools: Mapping[str, PoolSettings],
+def _add_sheet(
+    routes: APIRouter, site: Site, name: str, build: Callable[[Look, View, Context], Sheet]
 ) -> None:
-    pages = Pages()
-    page = _answering(pages)
-    _add_accounts(routes, reader, dependencies, clock, pools)
+    path = f"/dashboard/{name}"
 
-    @routes.get("/dashboard", dependencies=dependencies)
-    def overview(request: Request, range: str = "") -> HTMLResponse:
-        chosen, now_ms = parse_range(range), int(clock() * 1000)
+    def page(request: Request) -> Response:
+        view = site.view(request)
 
-        def render() -> tuple[str, int]:
-            found = reader.overview(chosen.window(now_ms), chosen.bucket_ms, recent=20)
-            return pages.overview(found, chosen, now_ms, str(request.base_url)), 200
+        def render(frame: Frame) -> tuple[str, int]:
+            with site.board.look(view.window, view.where) as look:
+                offered = look.ask(choices)
+                look.take_sql()
+                sheet = build(look, view, site.context)
+            return site.pages.sheet(frame, view, sheet, offered), 200
 
-        return page(render)
+        return site.answer(request, render)
 
-    @routes.get("/dashboard/requests", dependencies=dependencies)
-    def requests(
-        range: str = "",
-        session: str = "",
-        model: str = "",
-        backend: str = "",
-        status: str = "",
-        before: str = "",
-    ) -> HTMLResponse:
-        chosen, now_ms = parse_range(range), int(clock() * 1000)
-        filters = Filters(session_id=session, model=model, backend=backend, status=status)
+    def table(request: Request, block: str = "") -> Response:
+        view = site.view(request, path)
 
-        def render() -> tuple[str, int]:
-            window, size = chosen.window(now_ms), pages.list_size
-            rows = reader.recent(window, size + 1, filters, parse_cursor(before))
-            return pages.requests(rows[:size], len(rows) > size, chosen, now_ms, filters), 200
+        def find() -> list[Block]:
+            with site.board.look(view.window, view.where) as look:
+                return list(build(look, view, site.context).blocks)
 
-        return page(render)
+        return site.csv(block, find)
 
-    @routes.get("/dashboard/requests/{id:path}", dependencies=dependencies)
-    def one(id: str) -> HTMLResponse:
-        def render() -> tuple[str, int]:
-            record = reader.request(id)
-            if record is None:
-                return pages.missing(id), 404
-            return pages.request(record), 200
-
-        return page(render)
+    routes.add_api_route(path, page, methods=["GET"], name=name)
+    routes.add_api_route(f"{path}.csv", table, methods=["GET"], name=f"{name}.csv")
 
 
-def _add_accounts(
-    routes: APIRouter,
-    reader: Reader,
-    dependencies: list[Any],
-    clock: Callable[[], float],
-    pools: Mapping[str, PoolSettings],
-) -> None:
-    """Where the money goes, and who may spend it."""
-    pages = Pages()
-    page = _answering(pages)
-
-    @routes.get("/dashboard/cost", dependencies=dependencies)
-    def cost(range: str = "") -> HTMLResponse:
-        chosen, now_ms = parse_range(range), int(clock() * 1000)
-        # Up to now: what is provisioned later is not paid for yet.
-        window = Window(chosen.window(now_ms).since_ms, now_ms + 1)
-        return page(lambda: (pages.cost(reader.costs(pools, window), pools, chosen, window), 200))
-
-    @routes.get("/dashboard/keys", dependencies=dependencies)
-    def keys() -> HTMLResponse:
-        now_ms = int(clock() * 1000)
-        return page(lambda: (pages.keys(reader.keys(now_ms), now_ms), 200))
+def _add_theme(routes: APIRouter) -> None:
+    @routes.get("/dashboard/theme/{name}")
+    def theme(name: str, next: str = "") -> Response:
+        """Remember the colours and go back; only to pages of the dashboard."""
+        inside = next.startswith("/dashboard") and "\\" not in next and "//" not in next
+        answer = RedirectResponse(next if inside else "/dashboard", 303)
+        answer.headers.update(SECURITY_HEADERS)
+        if name in THEMES:
+            answer.set_cookie(
+                COOKIE, name, _YEAR_S, path="/dashboard", httponly=True, samesite="lax"
+            )
+        else:
+            answer.delete_cookie(COOKIE, path="/dashboard")
+        return answer

@@ -1,4 +1,4 @@
-"""The kinds of chart: bars (stacked, or side by side) and a curve over draft positions."""
+"""The kinds of chart over columns: bars (stacked, or side by side) and curves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from .svg import BOTTOM, LEFT, RIGHT, TOP, YAxis, drawing, percent, tag, ticks, x_label
+from .text import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,27 +96,43 @@ def curve(
     *,
     highest: float | None = None,
 ) -> Markup:
-    """A line through the columns' centres, broken where a value is None.
+    """One line through the columns' centres; as ``curves``."""
+    return curves(label, columns, [layer], text, highest=highest)
+
+
+def curves(
+    label: str,
+    columns: Columns,
+    layers: Sequence[Layer],
+    text: Callable[[float], str],
+    *,
+    highest: float | None = None,
+) -> Markup:
+    """Lines through the columns' centres, broken where a value is None.
 
     ``highest``: the upper end of the y axis; None: what the values need.
     """
-    most = highest if highest is not None else max((v or 0 for v in layer.values), default=0)
-    axis = YAxis(ticks(most), text)
-    points = [
-        None if value is None else (columns.left(i + 0.5), axis.y(value))
-        for i, value in enumerate(layer.values)
-    ]
-    parts = list(axis.draw())
-    for a, b in zip(points, points[1:], strict=False):
-        if a and b:
-            ends = {"x1": percent(a[0]), "y1": a[1], "x2": percent(b[0]), "y2": b[1]}
-            parts.append(tag("line", class_=f"curve {layer.color}", **ends))
+    values = [value or 0 for layer in layers for value in layer.values]
+    axis = YAxis(ticks(highest if highest is not None else max(values, default=0)), text)
     kind, radius = ("dot", 4) if len(columns) <= 20 else ("dot small", 2)
-    for index, point in enumerate(points):
-        if point:
-            x, y = point
-            dot = tag("circle", class_=f"{kind} {layer.color}", cx=percent(x), cy=y, r=radius)
-            parts.append(_column(columns, index, [layer], text, [dot]))
+    parts = list(axis.draw())
+    dots: list[list[Markup]] = [[] for _ in range(len(columns))]
+    for layer in layers:
+        points = [
+            None if value is None else (columns.left(i + 0.5), axis.y(value))
+            for i, value in enumerate(layer.values)
+        ]
+        for a, b in zip(points, points[1:], strict=False):
+            if a and b:
+                ends = {"x1": percent(a[0]), "y1": a[1], "x2": percent(b[0]), "y2": b[1]}
+                parts.append(tag("line", class_=f"curve {layer.color}", **ends))
+        for index, point in enumerate(points):
+            if point:
+                at = {"cx": percent(point[0]), "cy": point[1], "r": radius}
+                dots[index].append(tag("circle", class_=f"{kind} {layer.color}", **at))
+    for index, marks in enumerate(dots):
+        if marks:
+            parts.append(_column(columns, index, layers, text, marks))
     return drawing(label, *parts, *_x_labels(columns))
 
 
@@ -141,7 +158,8 @@ def _column(
     marks: Sequence[Markup],
 ) -> Markup:
     """A column's marks with what the pointer is told over it."""
-    values = [f"{layer.name}: {text(layer.values[index])}" for layer in layers]
+    told = [(layer.name, layer.values[index]) for layer in layers]
+    values = [f"{name}: {UNKNOWN if value is None else text(value)}" for name, value in told]
     return tag(
         "g",
         tag("title", "\n".join([columns.titles[index], *values])),

@@ -9,7 +9,8 @@ from agentspec.store.acceptance import Acceptance
 from agentspec.store.record import RequestRecord
 
 from . import text
-from .figures import Figure, accepted_lengths
+from .figures import accepted_lengths
+from .sheet import Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Detail:
     groups: list[Group]
     sources: list[tuple[str, int, int, str]]
     decision: str
-    figure: Figure | None
+    figure: Block | None
     phases: list[tuple[str, str, float]] = field(default_factory=list)
 
 

@@ -1,11 +1,9 @@
-"""The figures of the first page: each a drawing, its caption, and the table of the same numbers."""
+"""The figures that several pages share: each a drawing and the table of the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
-from markupsafe import Markup
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from agentspec.store.acceptance import Acceptance
 from agentspec.store.latency import EDGES_MS, Latency
@@ -15,23 +13,13 @@ from agentspec.store.series import Bucket
 from . import text
 from .charts import Columns, Layer, curve, grouped, stacked
 from .ranges import Range
+from .sheet import Block, Column
+
+START = Column("Start (UTC)", "start_utc")
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """``empty``: said instead of the drawing where there is nothing to draw."""
-
-    title: str
-    caption: str
-    picture: Markup
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    legend: Sequence[Layer] = field(default_factory=list)
-    empty: str = ""
-
-
-def figures(overview: Overview, chosen: Range) -> list[Figure]:
-    """All figures, in the order of the page."""
+def figures(overview: Overview, chosen: Range) -> list[Block]:
+    """All figures of the first page, in its order."""
     series = overview.series
     return [
         requests_over_time(series, chosen),
@@ -45,141 +33,155 @@ def figures(overview: Overview, chosen: Range) -> list[Figure]:
     ]
 
 
-def requests_over_time(series: list[Bucket], chosen: Range) -> Figure:
+def requests_over_time(series: list[Bucket], chosen: Range) -> Block:
     layers = [
         Layer("answered", "c-ok", [b.requests - b.failed for b in series]),
         Layer("failed or lost", "c-failed", [b.failed for b in series]),
     ]
-    columns = _time_columns(series, chosen)
-    label = f"Requests per {chosen.bucket_title}, {chosen.title}"
-    return Figure(
+    columns = time_columns([b.start_ms for b in series], chosen)
+    return Block(
+        "requests",
         "Requests",
         f"Requests taken in per {chosen.bucket_title}, {chosen.title}.",
-        stacked(label, columns, layers, text.count, whole=True),
-        ["Start (UTC)", "Answered", "Failed or lost"],
-        _rows(columns, layers, text.exact),
+        [START, _count("Answered", "answered"), _count("Failed or lost", "failed")],
+        rows_of(columns, layers),
+        stacked(_over_time("Requests", chosen), columns, layers, text.count, whole=True),
         layers,
     )
 
 
-def input_over_time(series: list[Bucket], chosen: Range) -> Figure:
+def input_over_time(series: list[Bucket], chosen: Range) -> Block:
     layers = [
         Layer("from the cache", "c-cached", [b.cached_tok for b in series]),
         Layer("fresh", "c-fresh", [b.fresh_tok for b in series]),
     ]
-    columns = _time_columns(series, chosen)
-    label = f"Input tokens per {chosen.bucket_title}, {chosen.title}"
-    return Figure(
+    columns = time_columns([b.start_ms for b in series], chosen)
+    return Block(
+        "input",
         "Input tokens",
         f"Prompt tokens per {chosen.bucket_title}: found in a prefix cache, or computed afresh.",
-        stacked(label, columns, layers, text.count, whole=True),
-        ["Start (UTC)", "From the cache", "Fresh"],
-        _rows(columns, layers, text.exact),
+        [START, _count("From the cache", "cached_tok"), _count("Fresh", "fresh_tok")],
+        rows_of(columns, layers),
+        stacked(_over_time("Input tokens", chosen), columns, layers, text.count, whole=True),
         layers,
     )
 
 
-def output_over_time(series: list[Bucket], chosen: Range) -> Figure:
+def output_over_time(series: list[Bucket], chosen: Range) -> Block:
     layer = Layer("generated", "c-out", [b.out_tok for b in series])
-    columns = _time_columns(series, chosen)
-    label = f"Output tokens per {chosen.bucket_title}, {chosen.title}"
-    return Figure(
+    columns = time_columns([b.start_ms for b in series], chosen)
+    return Block(
+        "output",
         "Output tokens",
         f"Generated tokens per {chosen.bucket_title}.",
-        stacked(label, columns, [layer], text.count, whole=True),
-        ["Start (UTC)", "Generated"],
-        _rows(columns, [layer], text.exact),
+        [START, _count("Generated", "out_tok")],
+        rows_of(columns, [layer]),
+        stacked(_over_time("Output tokens", chosen), columns, [layer], text.count, whole=True),
         [layer],
     )
 
 
-def length_over_time(series: list[Bucket], chosen: Range) -> Figure:
+def length_over_time(series: list[Bucket], chosen: Range) -> Block:
     lengths = [b.accepted_length for b in series]
     layer = Layer("tokens a step", "c-accept", lengths)
-    columns = _time_columns(series, chosen)
-    return Figure(
+    columns = time_columns([b.start_ms for b in series], chosen)
+    return Block(
+        "length",
         "Accepted length over time",
         f"Tokens a verification step yields on average, per {chosen.bucket_title}; 1 is no gain.",
-        curve("Accepted length over time", columns, layer, _plain),
-        ["Start (UTC)", "Tokens a step"],
-        _rows(columns, [layer], text.decimal),
+        [START, Column("Tokens a step", "accepted_length", text.decimal)],
+        rows_of(columns, [layer]),
+        curve(_over_time("Accepted length", chosen), columns, layer, plain),
         empty="" if any(lengths) else "Nothing was drafted in this range.",
     )
 
 
-def by_position(acceptance: Acceptance) -> Figure:
+def by_position(acceptance: Acceptance) -> Block:
     shares = acceptance.by_position
     names = [str(i) for i in range(1, len(shares) + 1)]
-    columns = Columns([f"position {name}" for name in names], _thin(names))
+    columns = Columns([f"position {name}" for name in names], thin(names))
     layer = Layer("accepted", "c-accept", shares)
-    return Figure(
+    return Block(
+        "positions",
         "Acceptance by draft position",
         "Share of verification steps in which the drafted token at that position was accepted.",
+        [Column("Position", "position"), Column("Accepted", "accepted_share", text.share)],
+        list(zip(names, shares, strict=True)),
         curve("Acceptance by draft position", columns, layer, text.share, highest=1.0),
-        ["Position", "Accepted"],
-        [(name, text.share(value)) for name, value in zip(names, shares, strict=True)],
         empty="" if shares else "No drafted token was accepted in this range.",
     )
 
 
-def accepted_lengths(acceptance: Acceptance) -> Figure:
+def accepted_lengths(acceptance: Acceptance) -> Block:
     steps = acceptance.steps
     names = [str(j) for j in range(len(acceptance.hist))]
-    columns = Columns([f"{name} drafted tokens accepted" for name in names], _thin(names))
+    columns = Columns([f"{name} drafted tokens accepted" for name in names], thin(names))
     layer = Layer("steps", "c-accept", [count / (steps or 1) for count in acceptance.hist])
     mean = text.decimal(acceptance.mean_length)
-    return Figure(
+    return Block(
+        "lengths",
         "Accepted drafts per step",
         f"Share of {text.exact(steps)} verification steps. Each step adds one token of its own: "
         f"{mean} tokens a step on average.",
-        stacked("Accepted drafts per step", columns, [layer], text.share),
-        ["Accepted", "Steps", "Share"],
         [
-            (name, text.exact(count), text.share(value))
-            for name, count, value in zip(names, acceptance.hist, layer.values, strict=True)
+            Column("Accepted", "accepted_tok"),
+            _count("Steps", "steps"),
+            Column("Share", "share", text.share),
         ],
+        list(zip(names, acceptance.hist, layer.values, strict=True)),
+        stacked("Accepted drafts per step", columns, [layer], text.share),
         empty="" if steps else "No step verified a draft in this range.",
     )
 
 
-def latencies(ttft: Latency, e2e: Latency) -> Figure:
+def latencies(ttft: Latency, e2e: Latency) -> Block:
     used = [i for i in range(len(ttft.bins)) if ttft.bins[i] or e2e.bins[i]]
     bins = range(used[0], used[-1] + 1) if used else range(0)
     edges = ["0", *map(_edge, EDGES_MS)]
     titles = [
         f"{edges[i]} to {edges[i + 1]}" if i < len(EDGES_MS) else f"over {edges[i]}" for i in bins
     ]
-    columns = Columns(titles, _thin([edges[i] for i in bins]))
+    columns = Columns(titles, thin([edges[i] for i in bins]))
     layers = [
         Layer("first token", "c-ttft", [ttft.bins[i] for i in bins]),
         Layer("whole answer", "c-e2e", [e2e.bins[i] for i in bins]),
     ]
-    return Figure(
+    return Block(
+        "times",
         "Time to first token and to the end",
         "Finished requests by duration; a label is its column's lower limit.",
+        [
+            Column("Time", "time"),
+            _count("First token", "ttft_requests"),
+            _count("Whole answer", "e2e_requests"),
+        ],
+        rows_of(columns, layers),
         grouped("Distribution of times", columns, layers, text.count, whole=True),
-        ["Time", "First token", "Whole answer"],
-        _rows(columns, layers, text.exact),
         layers,
         "" if used else "No request finished in this range.",
     )
 
 
-def cost_over_time(series: list[Bucket], chosen: Range) -> Figure:
+def cost_over_time(series: list[Bucket], chosen: Range) -> Block:
     layers = [
         Layer("cached input", "c-cached", [b.cost_cached_nusd for b in series]),
         Layer("fresh input", "c-fresh", [b.cost_fresh_nusd for b in series]),
         Layer("output", "c-out", [b.cost_out_nusd for b in series]),
     ]
-    columns = _time_columns(series, chosen)
-    label = f"Cost per {chosen.bucket_title}, {chosen.title}"
+    columns = time_columns([b.start_ms for b in series], chosen)
     free = not any(b.cost_nusd for b in series)
-    return Figure(
+    return Block(
+        "cost",
         "Cost",
         f"US dollars per {chosen.bucket_title} at the configured prices.",
-        stacked(label, columns, layers, lambda v: text.usd(round(v))),
-        ["Start (UTC)", "Cached input", "Fresh input", "Output"],
-        _rows(columns, layers, text.usd),
+        [
+            START,
+            Column("Cached input", "cost_cached_nusd", text.usd),
+            Column("Fresh input", "cost_fresh_nusd", text.usd),
+            Column("Output", "cost_out_nusd", text.usd),
+        ],
+        rows_of(columns, layers),
+        stacked(_over_time("Cost", chosen), columns, layers, lambda v: text.usd(round(v))),
         layers,
         "Nothing was billed in this range. Prices stand under models.NAME.price in the settings."
         if free
@@ -187,31 +189,41 @@ def cost_over_time(series: list[Bucket], chosen: Range) -> Figure:
     )
 
 
-def _rows(columns: Columns, layers: Sequence[Layer], form) -> list[tuple[str, ...]]:
+def rows_of(columns: Columns, layers: Sequence[Layer]) -> list[tuple[Any, ...]]:
+    """A table's rows: each column's title and its value of every layer."""
     values = zip(*(layer.values for layer in layers), strict=True)
-    return [(t, *map(form, row)) for t, row in zip(columns.titles, values, strict=True)]
+    return [(title, *row) for title, row in zip(columns.titles, values, strict=True)]
 
 
-def _time_columns(series: list[Bucket], chosen: Range) -> Columns:
+def time_columns(starts_ms: Sequence[int], chosen: Range) -> Columns:
+    """Columns of time that begin at these."""
     by_day = chosen.bucket_ms * chosen.buckets > 86_400_000
     titles, labels = [], []
-    for bucket in series:
-        at = text.moment(bucket.start_ms)
+    for start_ms in starts_ms:
+        at = text.moment(start_ms)
         day = f"{at.day} {at:%b}"
         titles.append(day if chosen.name == "30d" else f"{day} {at:%H:%M}")
-        labelled = bucket.start_ms % (chosen.tick * chosen.bucket_ms) == 0
+        labelled = start_ms % (chosen.tick * chosen.bucket_ms) == 0
         labels.append((day if by_day else f"{at:%H:%M}") if labelled else "")
     return Columns(titles, labels)
 
 
-def _thin(labels: list[str], most: int = 10) -> list[str]:
+def thin(labels: list[str], most: int = 10) -> list[str]:
     """At most ``most`` of the labels, evenly spaced."""
     step = -(-len(labels) // most) or 1
     return [label if index % step == 0 else "" for index, label in enumerate(labels)]
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
     return f"{value:.3g}"
+
+
+def _count(title: str, name: str, form: Callable[[Any], str] = text.exact) -> Column:
+    return Column(title, name, form)
+
+
+def _over_time(what: str, chosen: Range) -> str:
+    return f"{what} per {chosen.bucket_title}, {chosen.title}"
 
 
 def _edge(ms: int) -> str:

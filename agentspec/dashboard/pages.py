@@ -3,29 +3,58 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import jinja2
 from markupsafe import Markup
 
-from agentspec.settings import DEFAULT_MODEL, PoolSettings
-from agentspec.store.glance import Glance
+from agentspec.settings import DEFAULT_MODEL
 from agentspec.store.keys_report import KeysOverview
 from agentspec.store.reader import Overview
-from agentspec.store.record import RequestRecord
-from agentspec.store.requests import Filters
-from agentspec.store.window import Window
+from agentspec.store.record import CallRecord, RequestRecord
 
-from . import cost_page, text
+from . import text
 from .assets import ASSETS, asset_url
 from .cursor import cursor
+from .decision import explained
 from .detail import detail
-from .figures import figures
-from .ranges import RANGES, Range
+from .ranges import RANGES
+from .sheet import Block, Field, Sheet
 from .svg import drawing, percent, tag
 from .tiles import tiles
+from .view import FILTERS, View
+
+MENU = {
+    "/dashboard": "Overview",
+    "/dashboard/speculation": "Speculation",
+    "/dashboard/load": "Load",
+    "/dashboard/cost": "Cost",
+    "/dashboard/latency": "Latency",
+    "/dashboard/cache": "Cache",
+    "/dashboard/structured": "Structured output",
+    "/dashboard/routing": "Routing",
+    "/dashboard/sessions": "Sessions",
+    "/dashboard/requests": "Requests",
+    "/dashboard/engines": "Engines",
+    "/dashboard/keys": "Keys",
+    "/dashboard/explore": "Explore",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """theme: "light", "dark", or "" for the system's; here: the page's path and query."""
+
+    theme: str
+    here: str
+
+    @property
+    def back(self) -> str:
+        """The query by which a change of colours comes back here."""
+        return "?" + urlencode({"next": self.here})
 
 
 class Pages:
@@ -44,81 +73,107 @@ class Pages:
         self._environment.globals.update(
             text=text,
             ranges=RANGES,
+            menu=MENU,
+            filters=FILTERS,
             assets={name: asset_url(name) for name in ASSETS},
             request_url=request_url,
-            list_url=list_url,
             length=accepted_length,
         )
 
-    def overview(self, found: Overview, chosen: Range, now_ms: int, base_url: str) -> str:
+    def overview(
+        self,
+        frame: Frame,
+        view: View,
+        found: Overview,
+        blocks: Sequence[Block],
+        choices: Mapping[str, Sequence[str]],
+        base_url: str,
+    ) -> str:
         """The first page. ``base_url``: where clients reach the gateway, for the example."""
         return self._render(
             "overview.html",
-            path="/dashboard",
-            chosen=chosen,
-            now_ms=now_ms,
+            frame=frame,
+            view=view,
             tiles=tiles(found),
-            figures=figures(found, chosen) if found.totals.requests else [],
-            places=found.places,
+            blocks=blocks,
             rows=found.recent,
+            choices=choices,
             example=example(base_url),
         )
 
+    def sheet(
+        self, frame: Frame, view: View, sheet: Sheet, choices: Mapping[str, Sequence[str]]
+    ) -> str:
+        """A page of blocks."""
+        return self._render("sheet.html", frame=frame, view=view, sheet=sheet, choices=choices)
+
     def requests(
-        self, rows: list[RequestRecord], more: bool, chosen: Range, now_ms: int, filters: Filters
+        self,
+        frame: Frame,
+        view: View,
+        rows: list[RequestRecord],
+        more: bool,
+        fields: Sequence[Field],
+        choices: Mapping[str, Sequence[str]],
     ) -> str:
         """A page of the list; ``more``: there are further ones behind it."""
         return self._render(
             "requests.html",
-            path="/dashboard/requests",
-            chosen=chosen,
-            now_ms=now_ms,
+            frame=frame,
+            view=view,
             rows=rows,
-            filters=active(filters),
-            older=list_url(chosen, before=cursor(rows[-1]), **active(filters)) if more else "",
+            fields=fields,
+            choices=choices,
+            older=view.url(None, before=cursor(rows[-1])) if more else "",
         )
 
-    def request(self, record: RequestRecord) -> str:
+    def request(self, frame: Frame, record: RequestRecord, calls: Sequence[CallRecord]) -> str:
         """Everything about one request."""
         shown = detail(record)
+        session = f"/dashboard/sessions/{quote(record.session_id, safe='')}"
+        if record.key_id:
+            session += "?" + urlencode({"key": record.key_id})
         return self._render(
             "request.html",
+            frame=frame,
+            path="/dashboard/requests",
             record=record,
             detail=shown,
+            calls=calls,
+            decision=explained(record.decision),
             timeline=timeline(shown.phases),
-            session_url=list_url(RANGES[-1], session=record.session_id),
+            session_url=session,
         )
 
-    def cost(
-        self, found: Glance, pools: Mapping[str, PoolSettings], chosen: Range, window: Window
-    ) -> str:
-        """What the window cost."""
-        return self._render(
-            "cost.html",
-            path="/dashboard/cost",
-            chosen=chosen,
-            until_ms=window.until_ms,
-            tiles=cost_page.tiles(found),
-            pools=cost_page.pool_tables(found, pools),
-            billed=found.billed,
-        )
+    def session(self, frame: Frame, **values: object) -> str:
+        """One session of an agent."""
+        return self._render("session.html", frame=frame, path="/dashboard/sessions", **values)
 
-    def keys(self, found: KeysOverview, now_ms: int) -> str:
-        """Keys and projects, and how much of their limits is used."""
+    def keys(self, frame: Frame, view: View, found: KeysOverview, used: Block) -> str:
+        """Keys and projects, how much of their limits is used, and what was used in a range."""
         return self._render(
             "keys.html",
-            path="/dashboard/keys",
+            frame=frame,
+            view=view,
             keys=found.keys,
             projects=found.projects,
-            now_ms=now_ms,
+            used=used,
         )
 
-    def missing(self, id: str) -> str:
-        return self._render("missing.html", id=id)
+    def missing(self, frame: Frame, what: str, id: str, hint: str) -> str:
+        return self._render("missing.html", frame=frame, what=what, id=id, hint=hint)
 
-    def failure(self, message: str) -> str:
+    def failure(self, frame: Frame, message: str) -> str:
         """The page while the ledger cannot be read."""
-        return self._render("failure.html", message=message)
+        hint = "Requests are served all the same and wait in their journals."
+        title = "The ledger cannot be read"
+        return self._render("failure.html", frame=frame, title=title, message=message, hint=hint)
+
+    def refusal(self, frame: Frame, message: str) -> str:
+        """The page for what cannot be asked for."""
+        hint = "Mend the address, or start from the page without filters."
+        title = "This cannot be shown"
+        return self._render("failure.html", frame=frame, title=title, message=message, hint=hint)
 
     def _render(self, template: str, **values: object) -> str:
         return self._environment.get_template(template).render(**values)
@@ -126,22 +181,6 @@ class Pages:
 
 def request_url(record: RequestRecord) -> str:
     return f"/dashboard/requests/{quote(record.id, safe='')}"
-
-
-def list_url(chosen: Range, **parameters: str) -> str:
-    """The list of requests with those filters (see ``active``)."""
-    return "/dashboard/requests?" + urlencode({"range": chosen.name, **parameters})
-
-
-def active(filters: Filters) -> dict[str, str]:
-    """The filters that filter, under their names in the URL."""
-    named = {
-        "session": filters.session_id,
-        "model": filters.model,
-        "backend": filters.backend,
-        "status": filters.status,
-    }
-    return {name: value for name, value in named.items() if value}
 
 
 def accepted_length(steps: int, accepted: int) -> str:

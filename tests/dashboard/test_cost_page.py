@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
+from agentspec.dashboard.context import Context
 from agentspec.settings import PoolSettings
 from agentspec.store import migrate
 from agentspec.store.record import RequestRecord
@@ -39,7 +40,7 @@ def page(tmp_path: Path, records: list[RequestRecord], **options: Any) -> str:
 
 def test_provisioned_and_billed(tmp_path: Path):
     pools = {"own": PoolSettings(gpus=8, gpu_usd_per_h=2.5)}
-    found = page(tmp_path, rows(), pools=pools)
+    found = page(tmp_path, rows(), context=Context(pools=pools))
     # The page's clock stands at the end of the 24 hours: 24 * 8 * $2.50
     assert tile(found, "Provisioned") == "$480.00" and tile(found, "Cost") == "$485.00"
     assert tile(found, "Idle") == "$460.00"

@@ -14,12 +14,11 @@ import pytest
 from fastapi import HTTPException, Request
 from starlette.testclient import TestClient
 
-from agentspec.dashboard import app as app_module
 from agentspec.dashboard.cursor import cursor, parse_cursor
-from agentspec.dashboard.pages import request_url
+from agentspec.dashboard.pages import MENU, request_url
 from agentspec.dashboard.ranges import RANGES, parse_range
 from agentspec.store import migrate
-from agentspec.store.reader import Reader
+from agentspec.store.board import Board
 from agentspec.store.record import RequestRecord
 from tests.dashboard.conftest import application
 from tests.store.ledger import EPOCH_MS, insert, random_record
@@ -29,11 +28,12 @@ POLICY = (
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 PAGES = [
-    "/dashboard",
+    *MENU,
     "/dashboard?range=30d",
-    "/dashboard/cost",
-    "/dashboard/requests",
     "/dashboard/requests/none",
+    "/dashboard/sessions/none",
+    "/dashboard/sessions/s1",
+    "/dashboard/latency?ttft_ms=x",
 ]
 
 
@@ -85,9 +85,12 @@ def test_tiles_say_what_the_rows_say(client: TestClient, records: list[RequestRe
 def test_each_figure_has_a_caption_a_picture_and_its_table(client: TestClient):
     page = client.get("/dashboard?range=24h").text
     figures = re.findall(r"<figure.*?</figure>", page, re.S)
-    assert len(figures) == 8
+    assert len(figures) == 9
     for figure in figures:
         assert re.search(r"<figcaption>\s*<h2>[^<]+</h2>\s*<p>[^<]+</p>", figure)
+        assert re.search(r"<table>.*<td", figure, re.S) and "SELECT" in figure
+        if "wide" in figure[:60]:
+            continue
         assert re.search(r'<svg class="chart"[^>]* role="img" aria-label="[^"]+"', figure)
         assert re.search(r"<details>.*<table>.*<td", figure, re.S)
 
@@ -103,7 +106,8 @@ def test_ranges_are_links_and_the_chosen_one_is_marked(client: TestClient):
     for chosen in RANGES:
         page = client.get(f"/dashboard?range={chosen.name}").text
         current = [a for t, a in Tags(page).found if t == "a" and a.get("aria-current") == "true"]
-        assert [a["href"] for a in current] == [f"/dashboard?range={chosen.name}"]
+        links = [a["href"] for a in current if "/theme/" not in (a["href"] or "")]
+        assert links == [f"/dashboard?range={chosen.name}"]
 
 
 @pytest.mark.parametrize("chosen", RANGES)
@@ -222,13 +226,13 @@ def test_assets_are_cached_for_good_and_nothing_else_is_served(client: TestClien
 
 def test_the_database_is_asked_off_the_event_loop(ledger_url: str, monkeypatch: pytest.MonkeyPatch):
     threads = []
-    real = Reader.overview
+    real = Board.look
 
-    def overview(self: Reader, *args, **options):
+    def look(self: Board, *args, **options):
         threads.append(threading.current_thread())
         return real(self, *args, **options)
 
-    monkeypatch.setattr(app_module.Reader, "overview", overview)
+    monkeypatch.setattr(Board, "look", look)
     loop: list[threading.Thread] = []
     app = application(ledger_url)
 

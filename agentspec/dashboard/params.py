@@ -1,0 +1,36 @@
+"""A page's own parameters, read and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from .view import View
+
+
+class BadParameter(Exception):
+    """A parameter in the URL that means nothing; the message names it."""
+
+
+def positive(view: View, name: str, default: float | None = None) -> float | None:
+    """A number above 0. Raises ``BadParameter``."""
+    told = view.params.get(name, "")
+    if not told:
+        return default
+    try:
+        value = float(told)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise BadParameter(f"'{name}' should be a number above 0, not '{told[:60]}'.")
+    return value
+
+
+def one_of(view: View, name: str, allowed: Collection[str], default: str) -> str:
+    """One of these words. Raises ``BadParameter``."""
+    told = view.params.get(name, "") or default
+    if told not in allowed:
+        raise BadParameter(
+            f"'{name}' should be one of {', '.join(sorted(allowed))}, not '{told[:60]}'."
+        )
+    return told

@@ -1,0 +1,223 @@
+"""Speculation: how far drafts carry, which source they come from, and what is drafted in vain."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agentspec.store.acceptance import Acceptance, acceptance
+from agentspec.store.board import Look
+from agentspec.store.grouping import grouped
+from agentspec.store.sample import Sample, sample, speculated
+from agentspec.store.series import series
+
+from . import text
+from .blocks import asked, decimal, label, number, ratio, share
+from .charts import Layer, stacked
+from .context import Context
+from .figures import START, accepted_lengths, by_position, length_over_time, rows_of, time_columns
+from .heat import heat
+from .sheet import Block, Sheet
+from .tiles import Tile
+from .view import View
+
+NO_MODELS = frozenset({"forced", "suffix", "ngram"})
+"""Sources of drafts that no model drafts."""
+LEAST = 0.5
+"""Acceptance of model drafts under which verifying them seldom pays."""
+FEWEST = 100
+"""Drafted tokens of a class before it is judged."""
+_SUMS = ("requests", "out_tok", "forced_tok", "spec_steps", "spec_drafted", "spec_accepted")
+
+Pairs = dict[tuple[str, str], list[int]]
+
+
+def speculation(look: Look, view: View, _: Context) -> Sheet:
+    """The page."""
+    slice = look.slice
+    (whole,) = look.ask(grouped, slice, _SUMS).values()
+    look.take_sql()
+    hist = look.ask(acceptance, slice)
+    asked_hist = look.take_sql()
+    found = look.ask(
+        sample, slice, ["workload", "spec_sources", "spec_steps", "spec_accepted"], speculated()
+    )
+    pairs = by_workload_and_source(found.rows)
+    heated = asked(look, heat_block(pairs, found), view.rows())
+    blocks = [
+        *(replace(block, sql=asked_hist) for block in (by_position(hist), accepted_lengths(hist))),
+        heated,
+        asked(look, _waste(look, view), view.rows()),
+        asked(look, length_over_time(look.ask(series, slice, view.chosen.bucket_ms), view.chosen)),
+        asked(look, _by_class(look, view)),
+        asked(look, _outliers(look, view)),
+    ]
+    return Sheet(
+        "Speculation",
+        "Drafted tokens only: those that a grammar forced are counted apart and in no rate here.",
+        _tiles(whole, hist, found),
+        list(warnings(pairs)),
+        blocks,
+    )
+
+
+def by_workload_and_source(rows: Iterable[tuple]) -> Pairs:
+    """(workload, source) -> [drafted, accepted]."""
+    pairs: Pairs = defaultdict(lambda: [0, 0])
+    for workload, sources, *_ in rows:
+        for source, told in sources.items():
+            into = pairs[workload, source]
+            into[0] += told.get("drafted", 0)
+            into[1] += told.get("accepted", 0)
+    return dict(pairs)
+
+
+def warnings(pairs: Pairs) -> Iterable[str]:
+    """A line for each class of work whose model drafts are accepted too seldom."""
+    models: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for (workload, source), (drafted, accepted) in pairs.items():
+        if source not in NO_MODELS:
+            models[workload][0] += drafted
+            models[workload][1] += accepted
+    for workload, (drafted, accepted) in sorted(models.items()):
+        if drafted >= FEWEST and accepted < LEAST * drafted:
+            yield (
+                f"Model drafts of the class '{workload}' are accepted at "
+                f"{text.share(accepted / drafted)} of {drafted:,} tokens, under "
+                f"{text.share(LEAST)}: a draft trained on this traffic, shorter drafts, or none "
+                "would serve it better."
+            )
+
+
+def heat_block(pairs: Pairs, found: Sample) -> Block:
+    workloads = sorted({workload for workload, _ in pairs})
+    sources = sorted({source for _, source in pairs})
+    rates = [[_rate(pairs.get((w, s))) for s in sources] for w in workloads]
+    rows = [(w, s, d, a, d - a, ratio(a, d)) for (w, s), (d, a) in sorted(pairs.items())]
+    return Block(
+        "sources",
+        "Acceptance by class of work and source of drafts",
+        f"Accepted among drafted tokens, over {found.told} that verified drafts.",
+        [
+            label("Class", "workload"),
+            label("Source", "source"),
+            number("Drafted", "drafted_tok"),
+            number("Accepted", "accepted_tok"),
+            number("In vain", "rejected_tok"),
+            share("Rate", "acceptance_rate"),
+        ],
+        rows,
+        heat("Acceptance by class of work and source of drafts", workloads, sources, rates),
+        empty="" if pairs else "No request of this range tells the sources of its drafts.",
+    )
+
+
+def _rate(pair: list[int] | None) -> float | None:
+    return ratio(pair[1], pair[0]) if pair else None
+
+
+def _waste(look: Look, view: View) -> Block:
+    size_ms = view.chosen.bucket_ms
+    found = look.ask(
+        grouped, look.slice, ("spec_drafted", "spec_accepted", "forced_tok"), bucket_ms=size_ms
+    )
+    window = view.window
+    starts = list(range(window.since_ms, window.until_ms, size_ms))
+    told: list[Mapping[str, int]] = [found.get((at,), {}) for at in starts]
+    accepted = [one.get("spec_accepted", 0) for one in told]
+    rejected = [one.get("spec_drafted", 0) - one.get("spec_accepted", 0) for one in told]
+    forced = [one.get("forced_tok", 0) for one in told]
+    layers = [
+        Layer("accepted", "c-accept", accepted),
+        Layer("in vain", "c-failed", rejected),
+        Layer("forced by a grammar", "c-cached", forced),
+    ]
+    columns = time_columns(starts, view.chosen)
+    title = "Drafted tokens, and those in vain"
+    return Block(
+        "waste",
+        title,
+        f"Per {view.chosen.bucket_title}: verified and kept, verified in vain, and set by a "
+        "grammar, which costs no verification.",
+        [START, number("Accepted", "accepted_tok"), number("In vain", "rejected_tok")]
+        + [number("Forced", "forced_tok")],
+        rows_of(columns, layers),
+        stacked(title, columns, layers, text.count, whole=True),
+        layers,
+        "" if any(accepted) or any(rejected) or any(forced) else "Nothing was drafted.",
+    )
+
+
+def _by_class(look: Look, view: View) -> Block:
+    found = look.ask(grouped, look.slice, _SUMS, by=("workload", "model", "backend"))
+    rows, links = [], []
+    for (workload, model, backend), one in sorted(found.items()):
+        if one["spec_steps"]:
+            accepted, drafted = one["spec_accepted"], one["spec_drafted"]
+            length, rate = 1 + accepted / one["spec_steps"], ratio(accepted, drafted)
+            vain = drafted - accepted
+            rows.append((workload, model, backend, one["requests"], length, rate, vain))
+            links.append(view.rows(workload=workload, model=model, backend=backend))
+    return Block(
+        "classes",
+        "Classes of work",
+        "Over all steps of a class: long answers weigh more.",
+        [
+            label("Class", "workload"),
+            label("Model", "model"),
+            label("Backend", "backend"),
+            number("Requests", "requests"),
+            decimal("Tokens a step", "accepted_length"),
+            share("Rate", "acceptance_rate"),
+            number("In vain", "rejected_tok"),
+        ],
+        rows,
+        links=links,
+        empty="" if rows else "No request verified drafts in this range.",
+    )
+
+
+def _outliers(look: Look, view: View) -> Block:
+    """Acceptance near 0 may be garbled text, near 1 a loop of repetitions (vLLM PR 44487)."""
+    names = ["id", "workload", "model", "spec_drafted", "spec_accepted", "out_tok"]
+    found = look.ask(sample, look.slice, names, speculated())
+    judged = [(*row, row[4] / row[3]) for row in found.rows if row[3] >= FEWEST]
+    ranked = sorted(judged, key=lambda row: (min(row[6], 1 - row[6]), row[0]))
+    odd = [row for row in ranked if row[6] < 0.05 or row[6] > 0.98][:20]
+    rows: list[tuple[Any, ...]] = [(r[0], r[1], r[2], r[5], r[3], r[6]) for r in odd]
+    return Block(
+        "outliers",
+        "Requests that stand out",
+        f"Under 5 % or over 98 % of {FEWEST} drafted tokens or more accepted: garbled text shows "
+        f"as the one, a loop of repetitions as the other. Of {found.told}.",
+        [
+            label("Request", "id"),
+            label("Class", "workload"),
+            label("Model", "model"),
+            number("Out", "out_tok"),
+            number("Drafted", "drafted_tok"),
+            share("Rate", "acceptance_rate"),
+        ],
+        rows,
+        links=[view.request(row[0]) for row in rows],
+        empty="" if rows else "None does.",
+    )
+
+
+def _tiles(whole: Mapping[str, int], hist: Acceptance, found: Sample) -> list[Tile]:
+    drafted, accepted = whole["spec_drafted"], whole["spec_accepted"]
+    lengths = [1 + row[3] / row[2] for row in found.rows if row[2]]
+    mean = sum(lengths) / len(lengths) if lengths else None
+    return [
+        Tile(
+            "Accepted length",
+            text.decimal(hist.mean_length),
+            f"tokens a step, over {text.count(hist.steps)} steps",
+        ),
+        Tile("The same, by request", text.decimal(mean), "each request counts once"),
+        Tile("Acceptance rate", text.share(ratio(accepted, drafted)), "of drafted tokens"),
+        Tile("Drafted in vain", text.count(drafted - accepted), f"of {text.count(drafted)} tokens"),
+        Tile("Forced", text.count(whole["forced_tok"]), "tokens set by a grammar"),
+    ]

@@ -72,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Every command; ``run`` of the parsed arguments carries it out."""
     from agentspec.bench.cli import add_parser as add_bench
     from agentspec.bench.compare.cli import add_parser as add_compare
+    from agentspec.bench.protocol.cli import add_parser as add_protocol
     from agentspec.bench.route.cli import add_parser as add_route
     from agentspec.connect.cli import add_parser as add_connect
     from agentspec.engine.train.cli import add_parser as add_draft
@@ -98,6 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_route(commands, _add_settings, _settings)
     add_bench(commands)
     add_compare(commands)
+    add_protocol(commands)
     add_plan(commands, _plan_simulator)
     return parser
 

@@ -1,0 +1,1 @@
+"""``agentspec protocol``: the five-step adoption check of a speculative set-up."""

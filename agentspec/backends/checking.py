@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET
 
 from agentspec.toolcall.repair import CallChecker
+from agentspec.wire.calls import begins, is_object
 from agentspec.wire.chat import (
     ChatChunk,
     ChatResponse,
@@ -167,10 +168,15 @@ class _Held:
     id: str | None
     name: str
     text: str
+    doubtful: bool = False
+    """It began with the name of the call before alone: without more, it only repeats it."""
 
     @classmethod
     def of(cls, call: ToolCall) -> _Held:
         return cls(call.id, call.function.name or "", call.function.arguments or "")
+
+    def is_whole(self) -> bool:
+        return self.text.rstrip().endswith("}") and is_object(mended(self.text))
 
     def whole(self) -> ToolCall:
         return ToolCall(FunctionCall(self.name, self.text), id=self.id)
@@ -291,7 +297,8 @@ class _Gate:
         """What remains to be sent at the end of the stream: nothing where it is wrong."""
         for index, choice in self._ends.items():
             said = self._said[index]
-            said.calls = [call for _, call in self._held.pop(index, [])]
+            held = self._held.pop(index, [])
+            said.calls = [call for _, call in held if call.text.strip() or not call.doubtful]
             kept = self._check.choice(said, choice.finish_reason)
             choice.delta.tool_calls = [
                 ToolCallDelta(i, call.id, "function", FunctionCall(call.name, call.text))
@@ -319,10 +326,11 @@ class _Gate:
             choice.finish_reason = None
 
     def _piece(self, calls: list[tuple[int, _Held]], delta: ToolCallDelta) -> None:
-        """Some servers give every call the same index, and another id."""
         found = next((c for i, c in reversed(calls) if i == delta.index), None)
-        if found is None or (delta.id and found.id and delta.id != found.id):
-            found = _Held(None, "", "")
+        if found is None or begins(found.id, found.name, found.is_whole, delta):
+            named = delta.function.name if delta.function is not None else None
+            doubtful = found is not None and not delta.id and named == found.name
+            found = _Held(None, "", "", doubtful)
             calls.append((delta.index, found))
         found.id = found.id or delta.id
         if delta.function is not None:

@@ -8,7 +8,7 @@ out; one that is torn although the answer claims to be whole is an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,20 @@ class Call:
         return _OBJECT.decode(self.arguments)
 
 
+def begins(
+    own_id: str | None, own_name: str, whole: Callable[[], bool], piece: ToolCallDelta
+) -> bool:
+    """Whether a piece that comes at a call's index begins another call. Servers give every call the
+    same index (Gemini's proxies, without ids even), or every piece of a call another id (vLLM):
+    only a name begins a call, with an id of its own or where the call before is whole."""
+    name = piece.function.name if piece.function is not None else None
+    if not (name and own_name):
+        return False
+    if piece.id and own_id:
+        return piece.id != own_id
+    return whole()
+
+
 class _Balance:
     """Whether JSON text, fed in pieces, has closed all that it opened. Each character is looked at
     once, so that arguments in thousands of pieces cost no more than in one."""
@@ -76,6 +90,11 @@ class _Growing:
     balance: _Balance = field(default_factory=_Balance)
     sent: bool = False
     broken: bool = False
+    doubtful: bool = False
+    """It began with the name of the call before alone: without more, it only repeats it."""
+
+    def is_echo(self) -> bool:
+        return self.doubtful and not "".join(self.arguments).strip()
 
     def whole(self) -> str | None:
         """The arguments, if they are a whole object. What has closed without being one stays
@@ -127,7 +146,7 @@ class CallJoiner:
         found: list[Call] = []
         cut = finish_reason in _CUT_SHORT
         for growing in self._calls.values():
-            if growing.sent or cut:
+            if growing.sent or cut or growing.is_echo():
                 continue
             if not growing.name or "".join(growing.arguments).strip():
                 raise UpstreamFailed(
@@ -138,13 +157,15 @@ class CallJoiner:
         return found
 
     def _growing(self, call: ToolCallDelta) -> _Growing:
-        """The call that a delta belongs to. Some servers give every call the index 0."""
+        """The call that a delta belongs to: at its index, the one that began last."""
         key = self._latest.get(call.index, call.index)
         found = self._calls.setdefault(key, _Growing())
-        if found.sent and call.id and call.id != found.id:
+        if begins(found.id, found.name, lambda: found.sent, call):
             key = -len(self._calls)
             self._latest[call.index] = key
-            found = self._calls.setdefault(key, _Growing())
+            assert call.function is not None, "a name stands in it"
+            doubtful = not call.id and call.function.name == found.name
+            found = self._calls.setdefault(key, _Growing(doubtful=doubtful))
         return found
 
     def _grow(self, growing: _Growing, more: str) -> list[Call]:

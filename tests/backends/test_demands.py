@@ -132,6 +132,27 @@ async def test_a_call_behind_the_finish_reason_is_checked_and_delivered():
         await streamed(Events(event(content="Hm."), end, call(WRONG)), turn())
 
 
+@pytest.mark.parametrize(
+    ("heads", "count"),
+    [
+        # vLLM: another id on each piece of one call.
+        ([("a", "read", ""), ("b", None, '{"path"'), ("c", None, ': "a"}')], 1),
+        # Gemini's proxies: no ids, one index.
+        ([(None, "read", GOOD), (None, "read", GOOD)], 2),
+        ([("", "read", GOOD), ("", "read", ""), ("", None, GOOD), ("", "read", "")], 2),
+        # The name on every piece.
+        ([("a", "read", '{"path"'), ("a", "read", ': "a"}'), ("a", "read", "")], 1),
+    ],
+)
+async def test_only_a_name_begins_a_call(heads: list[tuple[str | None, str | None, str]], count):
+    events = [
+        event(tool_calls=[{"index": 0, "id": id, "function": {"name": name, "arguments": text}}])
+        for id, name, text in heads
+    ]
+    seen = await streamed(Events(*events, event("tool_calls")), turn())
+    assert seen["calls"] == [json.loads(GOOD)] * count
+
+
 async def test_nesting_beyond_reading_is_an_error_of_the_backend():
     class Deep(Scripted):
         async def complete(self, turn: Turn) -> ChatResponse:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from agentspec.wire.calls import CallJoiner
 from agentspec.wire.chat import ChatChunk, ChunkChoice, Delta, FunctionCall, ToolCallDelta
 from agentspec.wire.errors import UpstreamFailed
-from agentspec.wire.pieces import Call, Pieces
+from agentspec.wire.pieces import Call, Piece, Pieces
 
 
 def read(*deltas: ToolCallDelta, finish: str = "tool_calls") -> list[Call]:
     pieces = Pieces("made")
-    found = []
+    found: list[Piece] = []
     for delta in deltas:
         found += pieces.read(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(tool_calls=[delta]))]))
     found += pieces.read(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(), finish)]))
@@ -32,6 +32,27 @@ def test_every_call_under_index_0():
     assert [(c.id, c.name, c.arguments) for c in found] == [
         ("a", "f", "{}"),
         ("b", "g", '{"x": 1}'),
+    ]
+
+
+SHAPES = [
+    # vLLM: another id on each piece of one call.
+    ([call("", 0, "f", "a"), call('{"x"', 0, None, "b"), call(": 1}", 0, "", "c")], ["f"]),
+    # Gemini's proxies: no ids, one index.
+    ([call('{"x": 1}', 0, "f"), call('{"x": 1}', 0, "f")], ["f", "f"]),
+    ([call('{"x": 1}', 0, "f", ""), call("", 0, "f", ""), call('{"x": 1}')], ["f", "f"]),
+    # The name on every piece.
+    ([call('{"x"', 0, "f"), call(": 1}", 0, "f"), call("", 0, "f")], ["f"]),
+    ([call('{"x": 1}', 0, "f", "a"), call("", 0, "f", "a")], ["f"]),
+    ([call('{"x": 1}', 0, "f", "a"), call("", 0, None, "b")], ["f"]),
+]
+
+
+@pytest.mark.parametrize(("deltas", "names"), SHAPES)
+def test_only_a_name_begins_a_call(deltas: list[ToolCallDelta], names: list[str]):
+    found = read(*deltas)
+    assert [(c.name, c.arguments.replace(" ", "")) for c in found] == [
+        (name, '{"x":1}') for name in names
     ]
 
 
@@ -79,7 +100,7 @@ def test_a_call_is_whole_with_its_last_piece(values, random):
 
 def test_arguments_in_thousands_of_pieces_are_parsed_once(monkeypatch):
     parsed = []
-    monkeypatch.setattr("agentspec.wire.calls._is_object", lambda text: not parsed.append(text))
+    monkeypatch.setattr("agentspec.wire.calls.is_object", lambda text: not parsed.append(text))
     found = read(call('{"a": "', name="f"), *[call("}")] * 5000, call('"}'))
     assert len(found) == len(parsed) == 1
 

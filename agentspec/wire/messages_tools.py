@@ -18,6 +18,7 @@ from .names import ToolName, ToolNames
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _KNOWN = re.compile(r"(bash|text_editor|memory)_\d{8}")
+_COMPUTER = re.compile(r"computer_\d{8}")
 _TEXT: dict[str, Any] = {"type": "string"}
 _EDITS: dict[str, Any] = {
     "path": _TEXT,
@@ -39,11 +40,11 @@ def _commands(*names: str, **more: Any) -> dict[str, Any]:
 # memory-tool).
 _BY_KIND: dict[str, tuple[str, dict[str, Any]]] = {
     "bash": (
-        "Run a command in a persistent bash session.",
+        "Run a command in a persistent bash session; without one, 'restart' starts it anew.",
         {
             "type": "object",
             "properties": {"command": _TEXT, "restart": {"type": "boolean"}},
-            "required": ["command"],
+            "minProperties": 1,
         },
     ),
     "text_editor": (
@@ -92,12 +93,16 @@ class Tools:
                 self.refused.append(_bad(f"{where}.name", "Field required"))
             elif definition is None and tool.type in (None, "custom"):
                 self.refused.append(_bad(f"{where}.input_schema", "Field required"))
-            elif tool.name in seen:
+            elif _COMPUTER.fullmatch(tool.type or ""):
+                words = "Computer use can only be offered to models of Anthropic's own servers"
+                self.refused.append(_bad(f"{where}.type", words))
+            elif definition and tool.name in seen:
                 self.refused.append(_bad(f"{where}.name", "Tool names must be unique"))
             elif definition and not (tool.defer_loading and tool.name not in found | {named}):
                 name = self.names.flat(tool.name)
                 self.functions[tool.name] = index, Tool(FunctionDef(name, *definition))
-            seen.add(tool.name)
+            if definition:
+                seen.add(tool.name)
         return [tool for _, tool in self.functions.values()]
 
     def choose(self) -> str | dict[str, Any] | None:

@@ -72,9 +72,9 @@ BUILTINS: dict[str, Builtin] = {
         properties={
             "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
             "path": _TEXT,
-            "diff": _TEXT,
+            "diff": {"type": ["string", "null"]},
         },
-        required=("type", "path", "diff"),
+        required=("type", "path"),
     ),
     "tool_search": Builtin(
         item="tool_search_call",
@@ -120,6 +120,8 @@ def call_fields(name: str, values: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if values.get("type") == "delete_file":
         values = {key: value for key, value in values.items() if key != "diff"}
+    elif name == "apply_patch" and values.get("diff") is None:
+        return None
     more = {"execution": "client"} if name == "tool_search" else {}
     return {builtin.holds: {**builtin.fixed, **values}, **more}
 
@@ -163,7 +165,7 @@ class BuiltinItem(msgspec.Struct):
         return encode(plain).decode()
 
     def told(self, found: list[str]) -> str:
-        """The result's text. found: the names of the tools that a search brought."""
+        """The result's text. found: the tools that a search brought, as they are called."""
         if self.type == "tool_search_output":
             return "Tools found: " + ", ".join(found) if found else "No tools found."
         output = self.output if self.error is None else {"error": self.error}
@@ -171,6 +173,8 @@ class BuiltinItem(msgspec.Struct):
             text = "\n".join(filter(None, map(_chunk, output)))
         else:
             text = output if isinstance(output, str) else "" if output is None else _json(output)
+        if text and self.status == "failed":
+            return f"{self.status}: {text}"
         return text or (self.status or "")
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from .canonical import Conversation, Place, content_of, image_part, text_part
+from .canonical import Conversation, Place, content_of
 from .chat import (
     ChatRequest,
-    ContentPart,
     FunctionCall,
     JsonSchemaFormat,
     Message,
@@ -27,7 +26,6 @@ from .responses import (
     CompactionItem,
     MessageItem,
     OutputItem,
-    Part,
     ReasoningItem,
     ReferenceItem,
     ResponsesRequest,
@@ -35,6 +33,8 @@ from .responses import (
     ToolsItem,
 )
 from .responses_builtin import CALLS, RESULTS, BuiltinItem
+from .responses_parts import parts_of, split_output
+from .responses_served import SERVED, ServedItem
 from .responses_tools import INPUT, ToolSet
 from .spelling import Name
 
@@ -49,10 +49,12 @@ _COMPACTION = msgspec.json.Decoder(CompactionItem)
 _REFERENCE = msgspec.json.Decoder(ReferenceItem)
 _TOOLS = msgspec.json.Decoder(ToolsItem)
 _BUILTIN = msgspec.json.Decoder(BuiltinItem)
+_SERVED = msgspec.json.Decoder(ServedItem)
 
 
 class _Named(msgspec.Struct):
     name: str | None = None
+    tools: list[msgspec.Raw] = []
 
 
 _NAMED = msgspec.json.Decoder(_Named)
@@ -60,10 +62,12 @@ REFERENCE = "item_reference"
 
 
 class Earlier(msgspec.Struct):
-    """What ``previous_response_id`` stands for. tools: those of ``additional_tools`` items."""
+    """What ``previous_response_id`` stands for. tools: those of ``additional_tools`` items;
+    call_ids: of calls whose results may name the call's item instead, by the item's id."""
 
     messages: list[Message] = []
     tools: list[msgspec.Raw] = []
+    call_ids: dict[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -125,6 +129,7 @@ def translate(
     reader = _Reader(item)
     if earlier is not None:
         reader.conversation.messages += earlier.messages
+        reader.call_ids |= earlier.call_ids
         reader.offer(earlier.tools, "previous_response_id")
     reader.find_tools(asked.input)
     reader.tools.add(asked.tools or [], "tools")
@@ -156,7 +161,8 @@ def translate(
         "service_tier": asked.service_tier,
     }
     places = [Place("instructions", exact=False)] * len(instructions) + reader.conversation.places()
-    return Translated(request, reader.tools, extras, Earlier(context, reader.additional), places)
+    kept = Earlier(context, reader.additional, reader.call_ids)
+    return Translated(request, reader.tools, extras, kept, places)
 
 
 def references(asked: ResponsesRequest) -> dict[str, str]:
@@ -201,16 +207,18 @@ def _kind(typed: Typed) -> str:
     return typed.type or ("message" if typed.role is not None or typed.id is None else REFERENCE)
 
 
-def append_items(context: list[Message], items: list[bytes], tools: ToolSet) -> list[Message]:
+def append_items(context: Earlier, items: list[bytes], tools: ToolSet) -> Earlier:
     """The conversation after an answer. context isn't changed; items: the answer's, as JSON.
 
     tools: those that the items' calls name.
     """
     reader = _Reader(lambda _: None, tools)
-    reader.conversation.messages += [msgspec.structs.replace(message) for message in context]
+    before = context.messages
+    reader.conversation.messages += [msgspec.structs.replace(message) for message in before]
+    reader.call_ids |= context.call_ids
     for index, raw in enumerate(items):
         reader.read(raw, f"output[{index}]")
-    return reader.conversation.finish()
+    return Earlier(reader.conversation.finish(), context.tools, reader.call_ids)
 
 
 class _Reader:
@@ -218,6 +226,7 @@ class _Reader:
         self.conversation = Conversation()
         self.tools = tools or ToolSet()
         self.additional: list[msgspec.Raw] = []
+        self.call_ids: dict[str, str] = {}
         self._item = item
 
     def offer(self, tools: list[msgspec.Raw], where: str) -> None:
@@ -247,10 +256,12 @@ class _Reader:
             self._call(decode(_CALL, raw, where), where, custom=kind == "custom_tool_call")
         elif kind in ("function_call_output", "custom_tool_call_output"):
             result = decode(_OUTPUT, raw, where)
-            texts, images = _split(result.output or "", f"{where}.output")
+            texts, images = split_output(result.output or "", f"{where}.output")
             self.conversation.result(result.call_id, "".join(texts), images, Place(where))
         elif kind in CALLS or kind in RESULTS:
             self._builtin(decode(_BUILTIN, raw, where), Place(where, exact=False))
+        elif kind in SERVED:
+            self._served(decode(_SERVED, raw, where), where)
         elif kind == "reasoning":
             self._reasoning(decode(_REASONING, raw, where))
         elif kind in ("compaction", "compaction_summary"):
@@ -262,12 +273,41 @@ class _Reader:
 
     def _builtin(self, item: BuiltinItem, place: Place) -> None:
         """A call of a tool that is known by its type, or a result."""
+        if item.id and item.call_id and item.tool is not None:
+            self.call_ids[item.id] = item.call_id
         if item.tool is not None and item.key:
             name = self.tools.names.flat(item.tool)
             call = ToolCall(FunctionCall(name, item.given()), id=item.key)
             self.conversation.answer(calls=[call], place=place)
         if item.key and (item.type in RESULTS or item.type == "mcp_call"):
-            self.conversation.result(item.key, item.told(_names_of(item.tools)), [], place)
+            key = self.call_ids.get(item.key, item.key)
+            self.conversation.result(key, item.told(self._names_of(item.tools)), [], place)
+
+    def _names_of(self, tools: list[msgspec.Raw]) -> list[str]:
+        """What the tools that a search found are called by; those of a namespace one by one."""
+        names = []
+        for found in map(_NAMED.decode, tools):
+            inner = [tool.name for tool in map(_NAMED.decode, found.tools) if tool.name]
+            names += [self.tools.names.flat(name, found.name) for name in inner]
+            if found.name and not inner:
+                names.append(self.tools.names.flat(found.name))
+        return names
+
+    def _served(self, item: ServedItem, where: str) -> None:
+        """What a vendor's server ran, or what was done at a computer and how that looks now."""
+        place, call = Place(where, exact=False), item.called()
+        if not item.key:
+            return
+        if call is not None:
+            name, arguments = self.tools.names.flat(call[0]), call[1]
+            made = ToolCall(FunctionCall(name, arguments), id=item.key)
+            self.conversation.answer(calls=[made], place=place)
+            if item.type != "computer_call":
+                self.conversation.result(item.key, item.told(), [], place)
+        elif item.type == "computer_call_output":
+            screen = item.screen()
+            shown = [] if screen is None else parts_of([screen], f"{where}.output")
+            self.conversation.result(item.key, "The screen:" if shown else "", shown, place)
 
     def _reference(self, name: str, where: str) -> None:
         found = self._item(name)
@@ -287,7 +327,7 @@ class _Reader:
             )
         content = message.content or ""
         if not isinstance(content, str):
-            content = content_of(_parts(content, f"{where}.content"))
+            content = content_of(parts_of(content, f"{where}.content"))
         if message.role == "assistant":
             self.conversation.answer(content, place=Place(where))
         else:
@@ -307,50 +347,6 @@ class _Reader:
             told = item.content or item.summary or []
             text = "\n\n".join(part.text for part in told)
         self.conversation.think(text)
-
-
-def _names_of(tools: list[msgspec.Raw]) -> list[str]:
-    return [named.name for named in map(_NAMED.decode, tools) if named.name]
-
-
-def _parts(parts: list[Part], where: str) -> list[ContentPart]:
-    made: list[ContentPart] = []
-    for index, part in enumerate(parts):
-        if part.type == "input_image":
-            made.append(image_part(_image_url(part, f"{where}[{index}]"), part.detail))
-        elif part.text is not None or part.refusal is not None:
-            made.append(text_part(part.text if part.text is not None else part.refusal or ""))
-        else:
-            raise InvalidRequest(
-                f"Invalid value for '{where}[{index}]': '{part.type[:64]}' is not supported here.",
-                param=f"{where}[{index}]",
-                code="unsupported_content",
-            )
-    return made
-
-
-def _image_url(part: Part, where: str) -> str:
-    url = part.image_url
-    url = url.get("url") if isinstance(url, dict) else url
-    if isinstance(url, str) and url:
-        return url
-    if part.file_id is not None:
-        raise InvalidRequest(
-            f"Invalid value for '{where}.file_id': uploaded files are not supported here. Send the "
-            "picture in 'image_url'.",
-            param=f"{where}.file_id",
-            code="unsupported_content",
-        )
-    raise missing(f"{where}.image_url")
-
-
-def _split(output: str | list[Part], where: str) -> tuple[list[str], list[ContentPart]]:
-    """(texts, pictures) of a tool's result."""
-    if isinstance(output, str):
-        return [output], []
-    made = _parts(output, where)
-    texts = [part.text or "" for part in made if part.type == "text"]
-    return texts, [part for part in made if part.type != "text"]
 
 
 def _instructions(given: str | list[msgspec.Raw] | None) -> list[Message]:

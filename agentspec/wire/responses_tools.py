@@ -21,6 +21,7 @@ from .lark import GrammarError, to_pattern
 from .names import ToolName, ToolNames
 from .responses import CustomTool, FunctionTool, GrammarFormat, NamespaceTool
 from .responses_builtin import BUILTINS, BuiltinTool
+from .responses_served import COMPUTERS
 from .spelling import Name
 
 INPUT = "input"
@@ -85,11 +86,15 @@ class ToolSet:
                 self._offer(ToolName(tool.name, namespace, custom=True), definition, at)
             elif kind in BUILTINS and namespace is None:
                 definition = decode(_BUILTIN, raw, at).definition()
-                known = (None, kind) in {
-                    (one.tool.namespace, one.tool.name) for one in self.offered
-                }
-                if definition is not None and not known:
+                known = self._offered(None, kind)
+                if definition is not None and not (known and known.tool.builtin):
                     self._offer(ToolName(kind, builtin=True), definition, at)
+            elif kind in COMPUTERS:
+                raise InvalidRequest(
+                    "Computer use can only be offered to models of OpenAI's own servers.",
+                    param=f"{at}.type",
+                    code="unsupported_tool",
+                )
             elif kind == "namespace" and namespace is None:
                 inner = decode(_NAMESPACE, raw, at)
                 self.add(inner.tools, f"{at}.tools", inner.name)
@@ -101,10 +106,11 @@ class ToolSet:
         first = self._offered(tool.namespace, tool.name)
         both = first is not None and first.where.startswith("tools[")
         if both and where.startswith("tools["):
+            where += ".type" if tool.builtin else ".name"
             raise InvalidRequest(
-                f"Invalid '{where}.name': the name '{tool.name[:64]}' is used by another tool. "
+                f"Invalid '{where}': the name '{tool.name[:64]}' is used by another tool. "
                 "Tool names must be unique.",
-                param=f"{where}.name",
+                param=where,
                 code="invalid_value",
             )
 
@@ -136,6 +142,11 @@ class ToolSet:
             raise _bad_choice("tools", "expected a list of tools")
         mode = _mode(choice.get("mode"))
         allowed = {self._flat_of(entry) for entry in listed}
+        offered = set(map(self._flat, self.offered))
+        for index, entry in enumerate(listed):
+            kind = entry.get("type") if isinstance(entry, dict) else None
+            if kind in ("function", "custom") and self._flat_of(entry) not in offered:
+                raise _not_found(entry.get("name"), f"tool_choice.tools[{index}]")
         self.offered = [one for one in self.offered if self._flat(one) in allowed]
         if mode == "required" and not self.offered:
             raise _nothing_to_call()
@@ -151,11 +162,11 @@ class ToolSet:
         return self.names.flat(entry["name"], namespace if isinstance(namespace, str) else None)
 
 
-def _not_found(name: Any) -> InvalidRequest:
+def _not_found(name: Any, param: str = "tool_choice") -> InvalidRequest:
     return InvalidRequest(
         f"Tool choice '{str(name)[:64]}' not found in 'tools' parameter, or it can only be run by "
         "the vendor's own servers.",
-        param="tool_choice",
+        param=param,
         code="invalid_value",
     )
 

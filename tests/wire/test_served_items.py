@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from agentspec.toolcall.check import ValueChecker
@@ -49,6 +50,64 @@ def test_items_of_tools_known_by_kind_become_calls_and_results():
     told = [m.content for m in found if m.role == "tool"]
     outcome = '{"type":"exit","exit_code":2}'
     assert told == ["LS", f"PWD\nbad\n{outcome}", "failed", "MCP", "Tools found: found"]
+
+
+def test_what_failed_is_told_and_found_tools_are_told_as_they_are_called():
+    inner = [{"type": "function", "name": "now"}]
+    found = from_responses(
+        {"type": "apply_patch_call", "call_id": "p", "operation": {"type": "delete_file"}},
+        {"type": "apply_patch_call_output", "call_id": "p", "status": "failed", "output": "no x"},
+        {"type": "tool_search_call", "call_id": "t", "execution": "client", "arguments": {}},
+        {"type": "tool_search_output", "call_id": "t", "execution": "client",
+         "tools": [{"type": "namespace", "name": "clock", "tools": inner}]},
+    )  # fmt: skip
+    told = [m.content for m in found if m.role == "tool"]
+    assert told == ["failed: no x", "Tools found: clock__now"]
+
+
+LOCAL = {"type": "local_shell_call", "id": "lsh_1", "call_id": "call_1",
+         "action": {"type": "exec", "command": ["ls"], "env": {}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [{"id": "lsh_1"}, {"id": "o", "call_id": "call_1"}])
+def test_a_result_finds_its_call_by_both_of_its_ids(named):
+    output = {"type": "local_shell_call_output", "output": "LS", **named}
+    check_results(from_responses(LOCAL, output))
+    earlier = responses_in.append_items(
+        responses_in.Earlier(), [json.dumps(LOCAL).encode()], responses_in.ToolSet()
+    )
+    earlier = msgspec.json.decode(msgspec.json.encode(earlier), type=responses_in.Earlier)
+    body = {"model": "m", "input": [output], "previous_response_id": "resp_1"}
+    asked = responses.decode_request(json.dumps(body).encode())
+    done = responses_in.translate(asked, earlier=earlier)
+    check_results(done.request.messages)
+    again = responses_in.append_items(done.earlier, [], done.tools)
+    assert again.call_ids == {"lsh_1": "call_1"}
+
+
+def test_what_openais_servers_ran_and_a_computer_showed_is_told():
+    found = from_responses(
+        {"role": "user", "content": "x"},
+        {"type": "computer_call", "id": "cu_1", "call_id": "c", "status": "completed",
+         "action": {"type": "click", "x": 1, "y": 2}},
+        {"type": "computer_call_output", "call_id": "c",
+         "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,AA=="}},
+        {"type": "code_interpreter_call", "id": "ci_1", "code": "1+1", "container_id": "z",
+         "outputs": [{"type": "logs", "logs": "2"}]},
+        {"type": "file_search_call", "id": "fs_1", "queries": ["q"],
+         "results": [{"file_id": "f", "filename": "a.md", "text": "T"}]},
+        {"type": "file_search_call", "id": "fs_2", "queries": ["q"], "results": None},
+    )  # fmt: skip
+    check_results(found)
+    calls = [(c.function.name, c.function.arguments) for m in found for c in m.tool_calls or ()]
+    assert calls == [
+        ("computer", '{"type":"click","x":1,"y":2}'),
+        ("code_interpreter", '{"code":"1+1"}'),
+        ("file_search", '{"queries":["q"]}'),
+    ]
+    assert [m.content for m in found if m.role == "tool"] == ["The screen:", "2", "a.md\nT"]
+    (shown,) = [m.content for m in found if m.role == "user" and m.content != "x"]
+    assert isinstance(shown, list) and shown[0].image_url["url"].endswith("AA==")
 
 
 def test_tools_that_a_search_found_are_offered():
@@ -110,6 +169,10 @@ def test_what_the_vendors_servers_ran_becomes_calls_and_results():
           "operation": {"type": "create_file", "path": "a", "diff": "+a"}}),
         ("apply_patch", {"type": "delete_file", "path": "a", "diff": ""},
          {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}}),
+        ("apply_patch", {"type": "delete_file", "path": "a"},
+         {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "a"}}),
+        ("apply_patch", {"type": "delete_file", "path": "b", "diff": None},
+         {"type": "apply_patch_call", "operation": {"type": "delete_file", "path": "b"}}),
         ("tool_search", {"query": "q"},
          {"type": "tool_search_call", "execution": "client", "arguments": {"query": "q"}}),
     ],
@@ -128,11 +191,14 @@ def test_a_call_of_a_tool_known_by_kind_is_given_back_as_its_item(name, given, i
     (again,) = from_responses(made)
     (read,) = again.tool_calls or ()
     assert read.function.name == name and read.id == "call_1"
-    known = {key: value for key, value in given.items() if value != ""}
+    known = {key: value for key, value in given.items() if value not in ("", None)}
     assert json.loads(read.function.arguments or "") == known
     if name != "tool_search":
         with pytest.raises(UpstreamFailed, match="without what it needs"):
             writer.take([Call("call_2", name, "{}")])
+    if name == "apply_patch":
+        with pytest.raises(UpstreamFailed, match="without what it needs"):
+            writer.take([Call("call_3", name, '{"type": "update_file", "path": "a"}')])
 
 
 def test_how_closely_a_picture_is_to_be_looked_at_is_kept():

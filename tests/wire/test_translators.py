@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentspec.toolcall.check import ValueChecker
 from agentspec.toolcall.choice import output_spec
 from agentspec.toolcall.format import load_format
 from agentspec.wire import completions, messages, messages_in, responses, responses_in
@@ -132,10 +133,21 @@ LISTED = [{"type": "function", "name": "g"}]
 def test_a_forced_choice_of_responses_is_never_left_out(tools, choice):
     with pytest.raises(InvalidRequest) as refused:
         from_responses(tools=tools, tool_choice=choice)
-    assert refused.value.param == "tool_choice"
+    assert (refused.value.param or "").startswith("tool_choice")
     if choice != "required":
         with pytest.raises(InvalidRequest):
             from_responses(tools=[{"type": "function", "name": "f"}], tool_choice=choice)
+
+
+def test_what_cannot_be_offered_or_allowed_is_named():
+    with pytest.raises(InvalidRequest) as refused:
+        from_responses(tools=[{"type": "computer_use_preview", "display_width": 9}])
+    assert refused.value.param == "tools[0].type"
+    listed = [{"type": "web_search"}, {"type": "function", "name": "zork"}]
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": listed}
+    with pytest.raises(InvalidRequest) as refused:
+        from_responses(tools=[*LISTED, SEARCH], tool_choice=choice)
+    assert refused.value.param == "tool_choice.tools[1]"
 
 
 SERVED = {"type": "web_search_20250305", "name": "web_search"}
@@ -158,6 +170,7 @@ DEFERRED = {"name": "d", "input_schema": {}, "defer_loading": True}
         ({"tools": [{"type": "custom", "name": "f"}]}, "tools[0].input_schema"),
         ({"tools": [{"input_schema": {}}]}, "tools[0].name"),
         ({"tools": [DEFERRED, DEFERRED]}, "tools[1].name"),
+        ({"tools": [{"type": "computer_20250124", "name": "computer"}]}, "tools[0].type"),
         ({"output_format": {"type": "zork"}}, "output_format.type"),
         ({"output_config": {"format": {"type": "zork"}}}, "output_config.format.type"),
         ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
@@ -182,9 +195,19 @@ def test_tools_of_messages_that_the_client_runs_are_offered():
     request = from_messages(tools=tools, tool_choice=choice).request
     offered = {tool.function.name: tool.function.parameters or {} for tool in request.tools or ()}
     assert list(offered) == ["bash", "str_replace_based_edit_tool", "memory", "d"]
-    assert offered["bash"]["required"] == ["command"]
+    bash = ValueChecker(offered["bash"])
+    assert bash.check('{"command": "ls"}') is bash.check('{"restart": true}') is None
+    assert bash.check("{}") is not None
     assert "rename" in offered["memory"]["properties"]["command"]["enum"]
     assert request.tool_choice == {"type": "function", "function": {"name": "d"}}
+
+
+def test_left_out_tools_need_no_names_of_their_own():
+    toolset = {"type": "mcp_toolset", "mcp_server_name": "s"}
+    own = {"name": "web_search", "input_schema": {}}
+    for tools in ([toolset, toolset, SERVED, own], [own, SERVED, toolset, toolset]):
+        request = from_messages(tools=tools, tool_choice={"type": "any"}).request
+        assert [tool.function.name for tool in request.tools or ()] == ["web_search"]
 
 
 def test_strict_in_anthropics_sense_takes_any_schema():
@@ -200,6 +223,8 @@ def test_names_of_tools_of_responses_are_unique():
         [LISTED[0], LISTED[0]],
         [LISTED[0], {"type": "custom", "name": "g"}],
         [{"type": "namespace", "name": "n", "tools": [LISTED[0], LISTED[0]]}],
+        [{"type": "function", "name": "shell"}, {"type": "shell"}],
+        [{"type": "shell"}, {"type": "function", "name": "shell"}],
     ):
         with pytest.raises(InvalidRequest, match="unique"):
             from_responses(tools=tools)

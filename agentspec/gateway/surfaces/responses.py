@@ -107,8 +107,7 @@ class Keeper:
         items = [encode(item) for item in writer.items]
         entries = {item["id"]: raw for item, raw in zip(writer.items, items, strict=True)}
         context = asked.translated.earlier
-        said = append_items(context.messages, items, asked.translated.tools)
-        earlier = Earlier(said, context.tools)
+        earlier = append_items(context, items, asked.translated.tools)
         entries[writer.id] = encode(KeptAnswer(msgspec.Raw(body), earlier, asked.asked.input))
         await self.kept.put(self.scope, entries)
 

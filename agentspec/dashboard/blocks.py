@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentspec.store.board import Look
+from agentspec.store.grouping import TooManyRows
 
 from . import text
 from .charts import Columns, Layer, grouped
@@ -17,6 +18,15 @@ from .sheet import Block, Column
 def asked(look: Look, block: Block, rows_url: str = "") -> Block:
     """The block with the SQL run since the last one, and a link to the rows."""
     return replace(block, sql=look.take_sql(), rows_url=rows_url)
+
+
+def where_told(look: Look, slug: str, title: str, build: Callable[[], Block]) -> Block:
+    """The block that ``build`` makes, with its SQL; where too many rows would have to be read for
+    it, one that says so, so that the rest of the page stands."""
+    try:
+        return asked(look, build())
+    except TooManyRows as error:
+        return asked(look, Block(slug, title, "Not told here.", [], [], empty=str(error)))
 
 
 def number(title: str, name: str) -> Column:

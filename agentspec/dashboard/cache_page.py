@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from agentspec.store.board import Look
 from agentspec.store.grouping import grouped
@@ -13,7 +14,7 @@ from agentspec.store.series import series
 from agentspec.store.session_list import KNOWN, sessions
 
 from . import text
-from .blocks import asked, bars, label, number, ratio, share
+from .blocks import asked, bars, label, number, ratio, share, where_told
 from .charts import Layer
 from .context import Context
 from .figures import input_over_time
@@ -37,8 +38,9 @@ def cache(look: Look, view: View, _: Context) -> Sheet:
     columns = ["session_id", "key_id", "ts_ms", "in_tok", "cached_tok", "cache_write_tok"]
     found = look.ask(sample, slice, columns)
     blocks.append(asked(look, gaps(found), view.rows()))
-    for by, name in (("client", "client"), ("backend", "backend"), ("model", "model")):
-        blocks.append(asked(look, _by(look, view, by, name)))
+    for name in ("client", "backend", "model"):
+        build = partial(_by, look, view, name)
+        blocks.append(where_told(look, f"by_{name}", f"By {name}", build))
     blocks.append(asked(look, _by_session(look, view)))
     written = [row[5] for row in found.rows if row[5] is not None]
     return Sheet(
@@ -102,16 +104,16 @@ def gaps(found: Sample) -> Block:
     return replace(block, columns=columns, rows=rows)
 
 
-def _by(look: Look, view: View, by: str, name: str) -> Block:
-    found = look.ask(grouped, look.slice, _SUMS, by=(by,))
+def _by(look: Look, view: View, name: str) -> Block:
+    found = look.ask(grouped, look.slice, _SUMS, by=(name,))
     ranked = sorted(found.items(), key=lambda item: (-item[1]["in_tok"], item[0]))
     rows = [(k[0], *v.values(), ratio(v["cached_tok"], v["in_tok"])) for k, v in ranked]
     return Block(
-        f"by_{by}",
+        f"by_{name}",
         f"By {name}",
         "The most input first.",
         [
-            label(name.capitalize(), by),
+            label(name.capitalize(), name),
             number("Requests", "requests"),
             number("In", "in_tok"),
             number("Cached", "cached_tok"),

@@ -40,8 +40,8 @@ def routing(look: Look, view: View, _: Context) -> Sheet:
     failed = sum(count for (_, error), count in told.attempts.items() if error)
     return Sheet(
         "Routing",
-        "A request's page explains its own decision; the command `agentspec route explain ID` says "
-        "the same.",
+        "A request's page explains its own decision; the command agentspec route explain ID "
+        "says the same.",
         [
             Tile("Decisions", text.count(weighed), found.told),
             Tile(

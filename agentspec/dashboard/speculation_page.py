@@ -14,7 +14,7 @@ from agentspec.store.sample import Sample, sample, speculated
 from agentspec.store.series import series
 
 from . import text
-from .blocks import asked, decimal, label, number, ratio, share
+from .blocks import asked, decimal, label, number, ratio, share, where_told
 from .charts import Layer, stacked
 from .context import Context
 from .figures import START, accepted_lengths, by_position, length_over_time, rows_of, time_columns
@@ -51,7 +51,7 @@ def speculation(look: Look, view: View, _: Context) -> Sheet:
         heated,
         asked(look, _waste(look, view), view.rows()),
         asked(look, length_over_time(look.ask(series, slice, view.chosen.bucket_ms), view.chosen)),
-        asked(look, _by_class(look, view)),
+        where_told(look, "classes", "Classes of work", lambda: _by_class(look, view)),
         asked(look, _outliers(look, view)),
     ]
     return Sheet(

@@ -11,7 +11,7 @@ from agentspec.store.grouping import grouped
 from agentspec.store.sample import Sample, sample
 
 from . import text
-from .blocks import asked, bars, label, number, ratio, share, time_ms
+from .blocks import asked, bars, label, number, ratio, share, time_ms, where_told
 from .charts import Layer, stacked
 from .context import Context
 from .figures import START, rows_of, time_columns
@@ -44,7 +44,7 @@ def structured(look: Look, view: View, _: Context) -> Sheet:
     blocks = [
         asked(look, _over_time(look, view), view.rows()),
         replace(grammars(found), sql=sample_sql),
-        asked(look, _by_class(look, view)),
+        where_told(look, "classes", "By class of work", lambda: _by_class(look, view)),
         replace(refused(found), sql=sample_sql, rows_url=view.rows(status="error")),
         asked(look, _by_tool(look)),
     ]
@@ -64,7 +64,9 @@ def structured(look: Look, view: View, _: Context) -> Sheet:
                 alarm=calls > valid,
             ),
             Tile("Mended", text.exact(repaired), f"calls, of {found.told}"),
-            Tile("Dropped", text.exact(whole["tool_calls_dropped"]), "calls that could not be"),
+            Tile(
+                "Dropped", text.exact(whole["tool_calls_dropped"]), "calls that could not be mended"
+            ),
             Tile("Decoded again", text.count(whole["redecoded_tok"]), "tokens taken back unsent"),
             Tile("Refused", text.exact(stopped), f"requests, of {found.told}"),
             Tile(

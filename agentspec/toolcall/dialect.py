@@ -2,7 +2,8 @@
 
 A schema without ``$schema`` is 2020-12, except that clients send the tuples of draft-07
 (``items: [..]``) and the boolean bounds of draft-04 (``exclusiveMinimum: true``) without naming
-them: both are read for what they mean, by the mask and by the check alike.
+them, and OpenAPI's ``nullable``: all are read for what they mean, by the mask and by the check
+alike.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _SINGLES = (
     *("propertyNames", "then", "unevaluatedItems", "unevaluatedProperties"),
 )
 _LITERAL = frozenset({"enum", "const", "default", "examples", "required"})
+_SAYS = frozenset({"type", "enum", "const", "$ref", "allOf", "anyOf", "oneOf", "not", "if"})
+"""Keywords that null may not satisfy."""
 _TUPLE_REF = re.compile(r"/items/(\d+)(?=/|$)")
 _CACHED_CHARS = 32_768
 
@@ -139,7 +142,7 @@ class _Rewriting:
         if self.modern:
             self.tuples(out)
             _bounds(out)
-        return out
+        return _with_null(out) if out.pop("nullable", None) is True else out
 
     def value(self, key: str, value: Any) -> Any:
         if key in _MAPS or key == "dependencies":
@@ -164,6 +167,21 @@ class _Rewriting:
             out.setdefault("prefixItems", prefix)
         if "additionalItems" in out:
             out["items"] = out.pop("additionalItems")
+
+
+def _with_null(out: dict[str, Any]) -> dict[str, Any]:
+    """OpenAPI 3.0: ``nullable`` lets null pass beside what the schema says."""
+    if not out.keys() & _SAYS:
+        return out
+    if not out.keys() & _SAYS - {"type", "enum"}:
+        kinds = out.get("type", [])
+        kinds = kinds if isinstance(kinds, list) else [kinds]
+        if kinds:
+            out["type"] = kinds if "null" in kinds else [*kinds, "null"]
+        if isinstance(out.get("enum"), list) and None not in out["enum"]:
+            out["enum"] = [*out["enum"], None]
+        return out
+    return {"anyOf": [out, {"type": "null"}]}
 
 
 def _bounds(out: dict[str, Any]) -> None:

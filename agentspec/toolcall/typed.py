@@ -98,7 +98,7 @@ def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
             types &= set().union(*(types_of(s, root, depth + 1) for s in schema[word]))
     for sub in schema["allOf"] if isinstance(schema.get("allOf"), list) else ():
         types &= types_of(sub, root, depth + 1)
-    return types
+    return types | {"null"} if schema.get("nullable") is True else types
 
 
 def resolved(schema: Any, root: Mapping[str, Any]) -> Any:

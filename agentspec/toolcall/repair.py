@@ -61,7 +61,7 @@ class CallChecker:
 
 def _read(text: str) -> dict[str, Any] | None:
     """The object that a text beyond doubt means; None: it is not beyond doubt."""
-    if not text.strip():
+    if text.strip() in ("", "null", "None"):
         return {}
     fenced = _FENCE.fullmatch(text)
     if fenced is not None:
@@ -90,14 +90,15 @@ def _value(text: str) -> Any:
 
 
 def _fitted(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
-    """The value with scalars in strings as what they spell, where the schema allows no string."""
+    """The value with scalars in strings as what they spell, where the schema allows no string, and
+    without optional properties that are null, where it allows no null."""
     if depth > _MAX_DEPTH:
         return value
     node = resolved(schema, root)
     if not isinstance(node, Mapping):
         return value
     if isinstance(value, dict):
-        fields = value.items()
+        fields = [(k, v) for k, v in value.items() if v is not None or not _spare(k, node, root)]
         return {
             k: _fitted(v, property_schema(_at(node, root), k), root, depth + 1) for k, v in fields
         }
@@ -108,6 +109,16 @@ def _fitted(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any
         types = types_of(node, root)
         return value if "string" in types else _spelled(value, types)
     return value
+
+
+def _spare(key: str, node: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    """Whether null for a property can only mean that there is none."""
+    properties, required = node.get("properties"), node.get("required")
+    if not isinstance(properties, Mapping) or key not in properties:
+        return False
+    if isinstance(required, list) and key in required:
+        return False
+    return "null" not in types_of(properties[key], root)
 
 
 def _at(node: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:

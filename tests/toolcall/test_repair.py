@@ -49,6 +49,8 @@ CHECKER = CallChecker(TOOLS)
         ('{"path": "x", "tags": "[\\"a\\"]"}', {"path": "x", "tags": ["a"]}),
         ('{"path": "x", "box": {"w": "3"}}', {"path": "x", "box": {"w": 3}}),
         ('{"path": "x", "box": "{\\"w\\": 3}"}', {"path": "x", "box": {"w": 3}}),
+        ('{"path": "x", "lines": null, "deep": null}', {"path": "x"}),
+        ('{"path": "x", "box": {"w": null}}', {"path": "x", "box": {}}),
         ('{"path": "007"}', None),
         ('{"path": "x", "either": "5"}', None),
         ('{"path": "x"}', None),
@@ -101,6 +103,8 @@ def test_what_is_in_doubt_or_torn_is_not_mended(text):
 
 
 def test_no_arguments_at_all_are_an_empty_object_where_that_is_valid():
+    assert CHECKER.check("ping", "null").text == "{}"
+    assert CHECKER.check("read", "null").wrong is not None
     checked = CHECKER.check("ping", "")
     assert (checked.text, checked.repaired, checked.wrong) == ("{}", True, None)
 

@@ -18,6 +18,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 from msgspec import UNSET
 
+from agentspec.toolcall.readable import readable_tools
 from agentspec.toolcall.repair import CallChecker
 from agentspec.wire.calls import begins, is_object
 from agentspec.wire.chat import (
@@ -202,7 +203,7 @@ class _Check:
     demands: Demands = field(init=False)
 
     def __post_init__(self) -> None:
-        self.checker = CallChecker(self.turn.request.tools or [])
+        self.checker = CallChecker(readable_tools(self.turn.request.tools or []))
         self.demands = Demands.of(self.turn.request)
 
     def choice(self, said: _Said, finish_reason: str | None) -> list[_Held]:

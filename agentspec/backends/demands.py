@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from agentspec.toolcall.check import ValueChecker
 from agentspec.toolcall.choice import ANY_OBJECT, Calls, demanded_calls
+from agentspec.toolcall.readable import readable
 from agentspec.wire.chat import ChatRequest, ResponseFormat
 from agentspec.wire.think import split
 
@@ -71,4 +72,6 @@ def _checker(wanted: ResponseFormat | None) -> ValueChecker | None:
     schema = wanted.json_schema.schema if wanted.json_schema is not None else None
     if wanted.type == "json_object" or schema is None:
         schema = ANY_OBJECT
-    return ValueChecker(schema)
+    name = wanted.json_schema.name if wanted.json_schema is not None else ""
+    owner = f"response_format '{name}'"
+    return ValueChecker(readable(schema, "response_format.json_schema.schema", owner))

@@ -21,7 +21,7 @@ MAX_DEPTH = 48
 MAX_NODES = 20_000
 MAX_ENUM_VALUES = 10_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
 MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
@@ -52,8 +52,8 @@ _COUNTS = frozenset(
         "minProperties",
     }
 )
-_EXCLUSIVE = frozenset({"exclusiveMaximum", "exclusiveMinimum"})
-_NUMBERS = _EXCLUSIVE | {"maximum", "minimum", "multipleOf"}
+EXCLUSIVE = frozenset({"exclusiveMaximum", "exclusiveMinimum"})
+_NUMBERS = EXCLUSIVE | {"maximum", "minimum", "multipleOf"}
 _STRINGS = frozenset({"$ref", "$id", "$anchor", "$schema", "format", "pattern", "$dynamicRef"})
 
 
@@ -142,9 +142,9 @@ class _Walk:
 
     def keywords(self, node: dict[str, Any], path: tuple[str, ...]) -> None:
         for key, value in node.items():
-            if key in _EXCLUSIVE and self.booleans and isinstance(value, bool):
+            if key in EXCLUSIVE and self.booleans and isinstance(value, bool):
                 continue
-            if check := _CHECKS.get(key):
+            if check := CHECKS.get(key):
                 reason = check(value)
                 if reason:
                     self.fail((*path, key), f"{_show(value)} {reason}.")
@@ -191,7 +191,7 @@ def _show(value: Any) -> str:
 
 def _type(value: Any) -> str | None:
     names = value if isinstance(value, list) else [value]
-    bad = [name for name in names if not isinstance(name, str) or name not in _TYPES]
+    bad = [name for name in names if not isinstance(name, str) or name not in TYPES]
     return "is not valid under any of the given schemas" if bad or not names else None
 
 
@@ -248,7 +248,7 @@ def _dependent_required(value: Any) -> str | None:
     return _map(value) or next(filter(None, map(_string_list, value.values())), None)
 
 
-_CHECKS: dict[str, Callable[[Any], str | None]] = {
+CHECKS: dict[str, Callable[[Any], str | None]] = {
     **dict.fromkeys(MAPS | {"dependencies"}, _map),
     **dict.fromkeys(LISTS, _list),
     **dict.fromkeys(_COUNTS, _count),

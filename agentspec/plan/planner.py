@@ -115,10 +115,10 @@ def draft_ratio(ask: Ask) -> float:
 
 
 def _levels(ask: Ask, room: Fit) -> list[Level]:
-    """Of the usual concurrencies and the one asked for, those that fit."""
+    """Of the usual concurrencies, the one asked for, and the most that fit, those that fit."""
     if ask.draft is None or not room.fits:
         return []
-    wanted = sorted({*LEVELS, ask.concurrency or LEVELS[0]})
+    wanted = sorted({*LEVELS, ask.concurrency or LEVELS[0], min(room.requests, LEVELS[-1])})
     return [
         level(ask.machine, ask.preset.model, ask.draft, count, ask.context, ask.rates)
         for count in wanted

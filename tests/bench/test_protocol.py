@@ -21,7 +21,7 @@ from agentspec.bench.protocol.endpoint import Answer, Endpoint, kv_share, probe
 from agentspec.bench.protocol.figures import Block, acceptance, kind_of, throughput
 from agentspec.bench.protocol.page import page
 from agentspec.bench.protocol.run import pointed
-from agentspec.bench.protocol.verdict import Verdict, judged
+from agentspec.bench.protocol.verdict import Point, Verdict, judged
 from agentspec.bench.workloads import BenchError
 
 
@@ -324,13 +324,21 @@ def test_an_interval_that_holds_one_decides_nothing():
 
 def test_a_worse_tail_is_no_adoption():
     """Throughput gains, but the slowest requests wait three times as long for each token."""
-    drafted = blocks([0.5] * 4)
-    for block in drafted:
-        block.answers = [replace(answer, e2e_s=3.0) for answer in block.answers]
-    point = pointed(1, drafted, blocks([1.0] * 4), "unknown")
+
+    def many(count: int) -> Point:
+        drafted = blocks([0.5] * count)
+        for block in drafted:
+            block.answers = [replace(answer, e2e_s=3.0) for answer in block.answers]
+        return pointed(1, drafted, blocks([1.0] * count), "unknown")
+
+    point = many(34)
     found = judged([point])
     assert point.answer == "pays" and found.word == "do not adopt"
     assert any("P99" in reason for reason in found.reasons)
+    # Of 99 requests a P99 is the slowest one: it decides nothing.
+    few = many(33)
+    assert few.p99 is not None and few.p99.interval is None
+    assert judged([few]).word == "adopt"
 
 
 def test_kinds_are_told_apart():

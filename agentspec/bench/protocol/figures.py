@@ -1,7 +1,8 @@
 """What blocks of answers come to: throughput, percentiles, acceptance, each with its interval.
 
 Intervals are 95 %, by resampling (Efron's percentile bootstrap): of rounds for throughput, of
-requests for the rest. Fewer than ``LEAST`` of them give none.
+requests for the rest. Fewer than ``LEAST`` of them give none; a P99 needs ``TAIL_LEAST`` in each
+arm, since resampling knows nothing of a tail that was never seen.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ FORCED = "forced"
 FOREIGN = frozenset(("vllm", "sglang", "llamacpp", "usage"))
 """Whole servers: they don't tell which of their drafts a model wrote."""
 LEAST = 3
+TAIL_LEAST = 100
 _RESAMPLES = 1000
 
 Interval = tuple[float, float]
@@ -205,7 +207,7 @@ def p99_ratio(plain: Sequence[Block], drafted: Sequence[Block]) -> Ratio | None:
     if not first or not second:
         return None
     value = percentile(second, 99) / percentile(first, 99)
-    if min(len(first), len(second)) < LEAST:
+    if min(len(first), len(second)) < TAIL_LEAST:
         return Ratio(value, None)
     draw = random.Random(0)
     found = [

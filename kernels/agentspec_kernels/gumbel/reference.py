@@ -51,8 +51,13 @@ def key(seed: int, position: int) -> int:
 
 def token_hash(seed: int, position: int, vocab: int, device: torch.device | str = "cpu") -> Tensor:
     """64 hashed bits a token: [V] int64. Integer multiplication wraps modulo 2^64."""
+    return _hash_of(key(seed, position), vocab, device)
+
+
+def _hash_of(start: int, vocab: int, device: torch.device | str) -> Tensor:
+    """``token_hash`` of a stream's start, any integer modulo 2^64."""
     x = torch.arange(1, vocab + 1, dtype=torch.int64, device=device)
-    x.mul_(_signed(_GOLDEN)).add_(_signed(key(seed, position)))
+    x.mul_(_signed(_GOLDEN)).add_(_signed(start))
     x.bitwise_xor_(_shift_right(x, 30)).mul_(_signed(_MIX1))
     x.bitwise_xor_(_shift_right(x, 27)).mul_(_signed(_MIX2))
     return x.bitwise_xor_(_shift_right(x, 31))
@@ -97,3 +102,10 @@ def gumbel(
 ) -> Tensor:
     """Independent standard Gumbel noise -log(-log(uniform)): [V] of ``dtype``, always finite."""
     return exact_log(exact_log(uniform(seed, position, vocab, device)).neg_()).neg_().to(dtype)
+
+
+def from_key(start: int, vocab: int, device: torch.device | str = "cpu") -> Tensor:
+    """``gumbel`` of the seed and position whose ``key`` is ``start`` (modulo 2^64): [V] float64."""
+    bits = _shift_right(_hash_of(start, vocab, device), 12)
+    uniforms = bits.to(torch.float64).add_(0.5).mul_(2.0**-52)
+    return exact_log(exact_log(uniforms).neg_()).neg_()

@@ -15,7 +15,7 @@ MOST_CONCURRENCY = 256
 
 
 def run(asked: Simulation) -> list[dict[str, Any]]:
-    """A row a concurrency: tokens a second of "off", the widest fixed block and "adaptive".
+    """A row a concurrency: tokens a second of "off", of the roofline's best width, and "adaptive".
 
     Acceptance varies by sequence and by token as in ``bench simulate``.
     """
@@ -27,25 +27,24 @@ def run(asked: Simulation) -> list[dict[str, Any]]:
         by_token=asked.by_token,
         spread=SPREAD,
         noise=NOISE,
-        most=len(asked.rates),
+        most=asked.most,
         tokens=64,
         rounds=2,
         least=24,
-        places=max(asked.concurrency),
+        places=max(asked.widths),
     )
-    fixed = f"k{len(asked.rates)}"
     found = []
-    for concurrency in asked.concurrency:
+    for concurrency, width in asked.widths.items():
         if concurrency > MOST_CONCURRENCY:
             continue
+        modes = {"off": "off", "fixed": f"k{width}", "adaptive": "adaptive"}
         speeds = {
-            mode: simulate(world, mode, concurrency).steady_tok_s
-            for mode in ("off", fixed, "adaptive")
+            name: simulate(world, mode, concurrency).steady_tok_s for name, mode in modes.items()
         }
         found.append(
-            {"concurrency": concurrency}
-            | {f"{mode}_tok_s": speed for mode, speed in speeds.items()}
-            | {f"{fixed}_over_off": speeds[fixed] / speeds["off"]}
+            {"concurrency": concurrency, "width": width}
+            | {f"{name}_tok_s": speed for name, speed in speeds.items()}
+            | {"fixed_over_off": speeds["fixed"] / speeds["off"]}
             | {"adaptive_over_off": speeds["adaptive"] / speeds["off"]}
         )
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from .hardware import GPUS, PlanError, gpu
 from .planner import Ask, Simulator, plan, rates_of
-from .presets import PRESETS, draft, model
+from .presets import GUESS, PRESETS, draft, model
 from .roofline import Machine
 
 
@@ -63,6 +63,7 @@ def asked(args: argparse.Namespace) -> Ask:
         concurrency=args.concurrency,
         rates=rates,
         rates_source=source,
+        assumed=source.startswith(GUESS),
         price=args.price,
     )
 

@@ -16,6 +16,7 @@ from .speculation import PAYS, Level, level, price_per_million, rate_of
 
 LEVELS = (1, 4, 16, 64, 256)
 RATIO = (8.0, 12.0)
+SLOWER = 0.98
 _CURVE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
@@ -23,14 +24,15 @@ _CURVE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 class Simulation:
     """What the scheduler of this project is run on. seconds_at: of a pass of so many rows, K/V left
     out; request_s: what each request's K/V adds; draft_s: of the longest round by its sequences,
-    by_token: shorter ones take their share."""
+    by_token: shorter ones take their share. widths: the roofline's best one by concurrency."""
 
     rows: tuple[int, ...]
     seconds_at: tuple[float, ...]
     request_s: float
     draft_s: tuple[tuple[int, float], ...]
     rates: tuple[float, ...]
-    concurrency: tuple[int, ...]
+    most: int
+    widths: dict[int, int]
     by_token: bool
 
 
@@ -39,7 +41,8 @@ Simulator = Callable[[Simulation], list[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """rates: acceptance of each token, lowest and highest. price: dollars of a GPU's hour."""
+    """rates: acceptance of each token, lowest and highest; assumed: nobody measured it. price:
+    dollars of a GPU's hour."""
 
     preset: Preset
     draft: Draft | None
@@ -49,6 +52,7 @@ class Ask:
     concurrency: int | None
     rates: tuple[float, float]
     rates_source: str
+    assumed: bool
     price: float | None
 
 
@@ -69,8 +73,9 @@ def plan(ask: Ask, simulator: Simulator | None = None) -> dict[str, Any]:
     levels = _levels(ask, with_draft)
     simulated = None
     if simulator and ask.draft and levels:
-        simulated = simulator(simulation(ask, [one.concurrency for one in levels]))
+        simulated = simulator(simulation(ask, levels))
     verdict, reasons = judged(ask, with_draft, without, levels)
+    reasons += _scheduled(simulated or [])
     return {
         "model": model.name,
         "draft": ask.draft.shape.name if ask.draft else None,
@@ -166,10 +171,24 @@ def judged(ask: Ask, room: Fit, plain: Fit, levels: Sequence[Level]) -> tuple[st
     if ask.concurrency and ask.concurrency > room.requests:
         reasons.append(f"{ask.concurrency} requests at once do not fit.")
     if answers == {"pays"}:
-        return f"fits on {what}; speculation pays", reasons
+        if_so = ", if acceptance is as assumed" if ask.assumed else ""
+        return f"fits on {what}; speculation pays{if_so}", reasons
     if answers == {"does not pay"}:
         return f"fits on {what}; speculation does not pay", reasons
     return f"fits on {what}; whether speculation pays depends", reasons
+
+
+def _scheduled(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Where this project's own scheduler would lose against plain decoding."""
+    slower = [row for row in rows if row.get("adaptive_over_off", 1.0) < SLOWER]
+    if not slower:
+        return []
+    where = ", ".join(f"{r['adaptive_over_off']:.2f} at {r['concurrency']}" for r in slower)
+    return [
+        f"Simulated at the lower acceptance, this project's own scheduler is slower than plain "
+        f"decoding here ({where}): turn speculation off at such loads until `agentspec protocol` "
+        "has measured that it pays."
+    ]
 
 
 def _short(ask: Ask, room: Fit) -> str:
@@ -225,7 +244,7 @@ def _speculation(ask: Ask, levels: Sequence[Level]) -> list[str]:
     return found
 
 
-def simulation(ask: Ask, concurrency: Sequence[int]) -> Simulation:
+def simulation(ask: Ask, levels: Sequence[Level]) -> Simulation:
     """Costs for the simulator. The base is taken without K/V, which is booked by request."""
     model, machine, draft = ask.preset.model, ask.machine, ask.draft
     assert draft
@@ -240,7 +259,8 @@ def simulation(ask: Ask, concurrency: Sequence[int]) -> Simulation:
     )
     rates = (ask.rates[0],) * draft.most
     by_token = draft.kind != "dspark"
-    return Simulation(_CURVE_ROWS, base, request_s, drafts, rates, tuple(concurrency), by_token)
+    widths = {one.concurrency: one.low.width for one in levels}
+    return Simulation(_CURVE_ROWS, base, request_s, drafts, rates, draft.most, widths, by_token)
 
 
 def _flags(ask: Ask, levels: Sequence[Level]) -> dict[str, str]:

@@ -111,7 +111,7 @@ V4_FLASH = _model(
     compress_ratios=[0, 0] + [4, 128] * 20 + [4],
     quantization_config={"quant_method": "fp8", "expert_dtype": "fp4"},
 )
-_GUESS = "assumed, nothing published: measure it with `agentspec protocol`"
+GUESS = "assumed, nothing published: measure it with `agentspec protocol`"
 PRESETS = {
     preset.name.lower(): preset
     for preset in (
@@ -121,7 +121,7 @@ PRESETS = {
             LLAMA_70B,
             smaller(LLAMA_8B, 5),
             (2.5, 3.6),
-            _GUESS,
+            GUESS,
             "meta-llama/Llama-3.1-8B-Instruct",
         ),
         Preset(
@@ -140,7 +140,7 @@ PRESETS = {
             QWEN3_CODER,
             block(QWEN3_CODER, 5, 7),
             (2.6, 4.4),
-            _GUESS,
+            GUESS,
         ),
         Preset(
             "gpt-oss-120B",
@@ -148,7 +148,7 @@ PRESETS = {
             GPT_OSS,
             head(GPT_OSS, 3),
             (1.8, 2.5),
-            _GUESS,
+            GUESS,
         ),
         Preset(
             "DeepSeek-V4-Flash",
@@ -175,7 +175,7 @@ def model(name: str) -> Preset:
         names = ", ".join(preset.name for preset in PRESETS.values())
         raise PlanError(f"--model: '{name}' is neither a file nor one of {names}")
     shape = config.read(path)
-    return Preset(shape.name, str(path.parent), shape, block(shape, 5, 7), (2.6, 4.4), _GUESS)
+    return Preset(shape.name, str(path.parent), shape, block(shape, 5, 7), (2.6, 4.4), GUESS)
 
 
 def draft(text: str, target: Shape) -> Draft | None:

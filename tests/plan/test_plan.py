@@ -157,12 +157,15 @@ def test_price():
 
 def asked(**changes: Any) -> Ask:
     preset = presets.model("qwen3-8b")
-    base = Ask(preset, preset.draft, preset.draft_path, ONE, 4096, 1, (0.8, 0.8), "test", None)
+    base = Ask(
+        preset, preset.draft, preset.draft_path, ONE, 4096, 1, (0.8, 0.8), "test", False, None
+    )
     return replace(base, **changes)
 
 
 def test_the_verdict_follows_the_acceptance():
     assert plan(asked())["verdict"].endswith("speculation pays")
+    assert plan(asked(assumed=True))["verdict"].endswith("if acceptance is as assumed")
     assert plan(asked(rates=(0.02, 0.02)))["verdict"].endswith("speculation does not pay")
     assert plan(asked(rates=(0.02, 0.8)))["verdict"].endswith("depends")
     assert "does not fit" in plan(asked(context=10_000_000))["verdict"]
@@ -177,8 +180,12 @@ def test_simulated_rows_are_passed_on():
         seen.append(found)
         return [{"concurrency": 1}]
 
-    assert plan(asked(), simulator)["simulated"] == [{"concurrency": 1}]
-    assert seen[0].rates == (0.8,) * 7
+    document = plan(asked(), simulator)
+    assert document["simulated"] == [{"concurrency": 1}]
+    most = document["memory"]["with_draft"]["requests"]
+    assert seen[0].rates == (0.8,) * 7 and list(seen[0].widths) == [1, 4, 16, 64, most]
+    slower = plan(asked(), lambda _: [{"concurrency": 4, "adaptive_over_off": 0.9}])
+    assert any("slower than plain" in reason for reason in slower["reasons"])
     assert list(seen[0].seconds_at) == sorted(seen[0].seconds_at)
 
 

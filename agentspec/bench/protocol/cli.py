@@ -112,7 +112,8 @@ async def check(
     url = own.url if own else args.url
     key = secret(args.api_key_env)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=SILENCE_S)
-    connector = aiohttp.TCPConnector(limit=0)
+    # llama-server closes connections that it has answered on without saying so.
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         drafted = await probe(session, url, args.model, args.metrics_url, key)
         baseline = None

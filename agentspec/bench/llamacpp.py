@@ -28,12 +28,14 @@ VARIANTS = ("ngram-simple", "ngram-mod", "ngram-cache")
 
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
-    """server: the built binary, llama-replay beside it; weights: the GGUF of every engine."""
+    """server: the built binary, llama-replay beside it; weights: the GGUF of every engine. draft:
+    of the modes that need one."""
 
     server: Path
     weights: Path
     threads: int
     name: str = "llamacpp"
+    draft: Path | None = None
 
     def able(self, workload: str, concurrency: int) -> bool:
         return workload != REPLAY or (concurrency == 1 and self._replay.exists())
@@ -47,6 +49,8 @@ class LlamaCpp:
 
     def options(self, variant: str, context_tokens: int) -> list[str]:
         speculate = [] if variant == "plain" else ["--spec-type", variant]
+        if self.draft is not None and variant != "plain":
+            speculate += ["--spec-draft-model", str(self.draft)]
         return [
             *("--model", str(self.weights), "--ctx-size", str(context_tokens)),
             *("--threads", str(self.threads), "--threads-batch", str(self.threads), *speculate),

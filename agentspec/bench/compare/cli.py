@@ -48,6 +48,7 @@ def add_parser(subparsers: Any) -> None:
     add("--threads", type=int, default=0, help="0: those of the settings")
     add("--data", metavar="DIR", help="WORKLOAD.jsonl, SWE-agent's *.traj[.gz]")
     add("--training", type=words, default="", metavar="FILE,..", help="prompts of the drafts")
+    add("--llamacpp", metavar="DIR", help="what scripts/peers.sh made: the same drafts there")
     add("--config", metavar="FILE", help="settings of this engine")
     add("--seed", type=int, default=0)
     add("--json", metavar="FILE", help="write the document here")

@@ -27,6 +27,7 @@ def page(document: dict[str, Any]) -> str:
         lines += ["", f"## {place[0]}, T = {place[1]:g}, {place[2]}", "", *_table(rows)]
         lines += ["", *_position_table(rows)]
         lines += ["", *_pair_table(pairs, rows)]
+    lines += _peer_table(document)
     return "\n".join(lines) + "\n"
 
 
@@ -130,6 +131,23 @@ def _pair_table(pairs: Seq[Row], rows: Seq[Row]) -> Iterator[str]:
                 _with_interval(pair["speed_ratio"], pair["speed_ci95"]),
             ]
         )
+
+
+def _peer_table(document: dict[str, Any]) -> Iterator[str]:
+    rows, refused = document.get("peers") or [], document.get("not_exported") or {}
+    if not rows and not refused:
+        return
+    columns = ("method", "workload", "accepted_length", "tok_s", "plain_tok_s", "speedup", "n")
+    yield from ("", "## The same drafts in llama.cpp", "")
+    yield "T = 0, without a grammar; medians over prompts."
+    yield ""
+    yield _line(columns)
+    yield _line(["---"] * len(columns))
+    for row in rows:
+        yield _line([_number(row[name]) for name in columns])
+    for name, why in refused.items():
+        yield ""
+        yield f"`{name}` is not there: {why}."
 
 
 def _with_interval(value: float | None, interval: Seq[float | None] | None) -> str:

@@ -106,6 +106,10 @@ class Rig:
         grammar = planned.constraint is not None and not case.script
         return Item(case.id, case.workload, grammar, bool(case.script))
 
+    def cases(self, items: Seq[Item]) -> list[Case]:
+        """As another engine gets them: those that the model answers freely."""
+        return [self._cases[i.id] for i in items if not i.grammar and not i.fixed]
+
     def ask(
         self, item: Item, variant: Variant, sampling: Sampling, text: str | None = None
     ) -> Answer:

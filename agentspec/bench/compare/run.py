@@ -14,7 +14,7 @@ from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft import names as model_free
 from agentspec.engine.modes import Mode, UnknownMode
 
-from . import figures
+from . import figures, peer
 from .harness import BASELINE, Design, Shot, shots
 from .methods import Method, Variant, parse_drafts, parse_methods, variants
 from .overlap import overlapping, trained_runs
@@ -44,6 +44,7 @@ class Plan:
     data: Path | None
     training: Seq[Path]
     config: str | None
+    llamacpp: Path | None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Plan:
@@ -69,6 +70,7 @@ class Plan:
             data=Path(args.data) if args.data else None,
             training=[Path(name) for name in args.training],
             config=args.config,
+            llamacpp=peer.check(Path(args.llamacpp)) if args.llamacpp else None,
         )
 
     @property
@@ -110,7 +112,12 @@ def run(plan: Plan) -> dict[str, Any]:
     )
     items = [rig.item(prompt, plan.max_tokens, plan.context) for prompt in prompts]
     taken = list(shots(rig, items, design, report.progress))
+    theirs = {"peers": [], "not_exported": {}}
+    if plan.llamacpp is not None:
+        cases = rig.cases(items)
+        theirs = peer.measure(plan.llamacpp, rig.weights, settings.threads, cases, drafts)
     return document(taken, plan.seed) | {
+        **theirs,
         "target": rig.weights.name,
         "drafts": drafts,
         "threads": settings.threads,

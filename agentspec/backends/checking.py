@@ -20,23 +20,21 @@ from msgspec import UNSET
 
 from agentspec.toolcall.readable import readable_tools
 from agentspec.toolcall.repair import CallChecker
-from agentspec.wire.calls import begins, is_object
 from agentspec.wire.chat import (
+    AnswerMessage,
     ChatChunk,
     ChatResponse,
-    ChunkChoice,
-    Delta,
-    FunctionCall,
-    ToolCall,
-    ToolCallDelta,
     Usage,
 )
 from agentspec.wire.errors import InvalidRequest, UpstreamFailed
 from agentspec.wire.surrogates import mended
+from agentspec.wire.think import split
 
 from .base import Backend, CallCounts, Turn
-from .demands import CALL, Demands, Wrong
+from .demands import ARGUMENTS, CALL, Demands, Wrong, feedback
 from .foreign import nested
+from .gate import Gate, Held, Said
+from .spent import Spent
 
 _CUT = ("length", "content_filter")
 _MESSAGES = msgspec.json.Decoder(list[msgspec.Raw])
@@ -96,7 +94,7 @@ async def complete(backend: Backend, turn: Turn) -> ChatResponse:
 
 
 async def _complete(backend: Backend, turn: Turn) -> ChatResponse:
-    spent = _Spent()
+    spent = Spent()
     check = _Check(turn)
     for asked in _turns(backend, turn, check):
         response = await backend.complete(asked)
@@ -106,10 +104,12 @@ async def _complete(backend: Backend, turn: Turn) -> ChatResponse:
         for choice in response.choices:
             message = choice.message
             calls = () if message.tool_calls is UNSET else message.tool_calls
-            said = _Said([_Held.of(call) for call in calls], refused=bool(message.refusal))
-            said.text.append(message.content or "")
+            said = Said([Held.of(call) for call in calls], refused=bool(message.refusal))
+            said.text.append(check.demands.mended(split(message.content or "")[1]))
             kept = check.choice(said, choice.finish_reason)
             message.tool_calls = [call.whole() for call in kept] or UNSET
+            if not said.calls and message.content:
+                _mend(message, check.demands)
         if not check.wrong:
             check.settle()
             return response
@@ -130,11 +130,11 @@ async def chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
 
 
 async def _chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
-    spent = _Spent()
+    spent = Spent()
     check = _Check(turn)
     sent = False
     for asked in _turns(backend, turn, check):
-        gate = _Gate(check)
+        gate = Gate(check)
         async with aclosing(backend.chat(asked)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk.usage, Usage):
@@ -153,6 +153,17 @@ async def _chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
     raise check.failed(backend)
 
 
+def _mend(message: AnswerMessage, demands: Demands) -> None:
+    """Bring an answer into the form that was asked for, where it holds nothing else."""
+    reasoning, text = split(message.content or "")
+    mended_text = demands.mended(text)
+    if mended_text == text:
+        return
+    message.content = mended_text
+    if reasoning and message.reasoning_content is UNSET:
+        message.reasoning_content = reasoning
+
+
 def _turns(backend: Backend, turn: Turn, check: _Check) -> Iterator[Turn]:
     """The turn, and as often as it may be asked again the turn with the errors fed back."""
     assert isinstance(backend, Unconstrained)
@@ -160,36 +171,6 @@ def _turns(backend: Backend, turn: Turn, check: _Check) -> Iterator[Turn]:
     for _ in range(backend.call_retries or 0):
         turn = check.again(turn)
         yield turn
-
-
-@dataclass(slots=True)
-class _Held:
-    """A call while its pieces come."""
-
-    id: str | None
-    name: str
-    text: str
-    doubtful: bool = False
-    """It began with the name of the call before alone: without more, it only repeats it."""
-
-    @classmethod
-    def of(cls, call: ToolCall) -> _Held:
-        return cls(call.id, call.function.name or "", call.function.arguments or "")
-
-    def is_whole(self) -> bool:
-        return self.text.rstrip().endswith("}") and is_object(mended(self.text))
-
-    def whole(self) -> ToolCall:
-        return ToolCall(FunctionCall(self.name, self.text), id=self.id)
-
-
-@dataclass(slots=True)
-class _Said:
-    """What one choice has said so far."""
-
-    calls: list[_Held] = field(default_factory=list)
-    text: list[str] = field(default_factory=list)
-    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -206,21 +187,26 @@ class _Check:
         self.checker = CallChecker(readable_tools(self.turn.request.tools or []))
         self.demands = Demands.of(self.turn.request)
 
-    def choice(self, said: _Said, finish_reason: str | None) -> list[_Held]:
+    def choice(self, said: Said, finish_reason: str | None) -> list[Held]:
         """The calls that go on, mended where they were; notes what is wrong."""
-        kept: list[_Held] = []
+        kept: list[Held] = []
         cut = finish_reason in _CUT
+        if self.demands.one and len(said.calls) > 1:
+            # vLLM cuts to the first call itself.
+            self.counts.dropped += len(said.calls) - 1
+            said.calls = said.calls[:1]
         for call in said.calls:
             checked = self.checker.check(call.name, mended(call.text))
             if checked.wrong is None:
                 self.counts.valid += 1
                 self.counts.repaired += checked.repaired
-                kept.append(_Held(call.id, call.name, checked.text))
+                kept.append(Held(call.id, call.name, checked.text))
             elif cut:
                 self.counts.dropped += 1
             else:
                 shown = call.text[:_SHOWN_CHARS]
-                self.wrong.append(Wrong(CALL, f"{call.name}({shown}): {checked.wrong}"))
+                mend = ARGUMENTS if call.name in self.demands.names else self.demands.allowed
+                self.wrong.append(Wrong(CALL, f"{call.name}({shown}): {checked.wrong}", mend))
         if self.wrong:
             return kept
         if kept or not (cut or said.refused):
@@ -231,18 +217,7 @@ class _Check:
 
     def again(self, turn: Turn) -> Turn:
         """The turn for another attempt: what was wrong is told in one more message."""
-        calls = any(wrong.code == CALL for wrong in self.wrong)
-        told = (
-            "Your last answer called tools in a wrong way, so none of its calls was made.\n"
-            if calls
-            else "Your last answer does not have the form that was asked for.\n"
-        )
-        told += "\n".join(wrong.text for wrong in self.wrong)
-        told += (
-            "\nCall again, with arguments that satisfy the tools' schemas."
-            if calls
-            else "\nAnswer again, in that form and with nothing around it."
-        )
+        told = feedback(self.wrong)
         self.wrong.clear()
         self.counts = CallCounts(retried=self.counts.retried + 1)
         messages = _MESSAGES.decode(turn.body["messages"])
@@ -263,118 +238,3 @@ class _Check:
         self.settle()
         did = "called a tool in a wrong way" if wrong.code == CALL else "gave a wrong answer"
         return UpstreamFailed(f"Backend '{backend.name}' {did}: {wrong.text}", code=wrong.code)
-
-
-class _Gate:
-    """Holds the calls of one stream back, and its end: some servers send a call behind it."""
-
-    def __init__(self, check: _Check):
-        self._check = check
-        self._said: dict[int, _Said] = {}
-        self._held: dict[int, list[tuple[int, _Held]]] = {}
-        self._opening: list[ChatChunk] = []
-        self._ends: dict[int, ChunkChoice] = {}
-        self._last: ChatChunk | None = None
-
-    def take(self, chunk: ChatChunk, sent: bool) -> list[ChatChunk]:
-        """What may go on of a chunk. sent: the client has got something already."""
-        for choice in chunk.choices:
-            self._read(choice)
-        if any(_says(choice) for choice in chunk.choices):
-            held, self._opening = self._opening, []
-            self._last = msgspec.structs.replace(chunk, choices=[], usage=UNSET, agentspec=UNSET)
-            return [*held, chunk]
-        if not (sent or self._opening or self._last) and chunk.choices and not self._ends:
-            # An opening that says nothing: it waits, so that the backend can be asked again.
-            self._opening = [chunk]
-            return []
-        if self._last is not None:
-            chunk.usage = self._last.usage if chunk.usage is UNSET else chunk.usage
-            chunk.agentspec = self._last.agentspec if chunk.agentspec is UNSET else chunk.agentspec
-        self._last = chunk
-        return []
-
-    def end(self) -> list[ChatChunk]:
-        """What remains to be sent at the end of the stream: nothing where it is wrong."""
-        for index, choice in self._ends.items():
-            said = self._said[index]
-            held = self._held.pop(index, [])
-            said.calls = [call for _, call in held if call.text.strip() or not call.doubtful]
-            kept = self._check.choice(said, choice.finish_reason)
-            choice.delta.tool_calls = [
-                ToolCallDelta(i, call.id, "function", FunctionCall(call.name, call.text))
-                for i, call in enumerate(kept)
-            ] or None
-        if self._check.wrong or self._last is None:
-            return []
-        self._last.choices = list(self._ends.values())
-        return [*self._opening, self._last]
-
-    def _read(self, choice: ChunkChoice) -> None:
-        """Take what is to be checked out of a choice, and its end."""
-        said = self._said.setdefault(choice.index, _Said())
-        delta = choice.delta
-        for call in delta.tool_calls or ():
-            self._piece(self._held.setdefault(choice.index, []), call)
-        delta.tool_calls = None
-        if self._check.demands.answer is not None and isinstance(delta.content, str):
-            said.text.append(delta.content)
-        said.refused = said.refused or bool(delta.refusal)
-        if choice.finish_reason is not None:
-            end = ChunkChoice(choice.index, Delta(), choice.finish_reason)
-            end.stop_reason, choice.stop_reason = choice.stop_reason, UNSET
-            self._ends.setdefault(choice.index, end)
-            choice.finish_reason = None
-
-    def _piece(self, calls: list[tuple[int, _Held]], delta: ToolCallDelta) -> None:
-        found = next((c for i, c in reversed(calls) if i == delta.index), None)
-        if found is None or begins(found.id, found.name, found.is_whole, delta):
-            named = delta.function.name if delta.function is not None else None
-            doubtful = found is not None and not delta.id and named == found.name
-            found = _Held(None, "", "", doubtful)
-            calls.append((delta.index, found))
-        found.id = found.id or delta.id
-        if delta.function is not None:
-            found.name = found.name or delta.function.name or ""
-            more = delta.function.arguments or ""
-            # Some send a call without arguments twice: "{}{}".
-            found.text += "" if more == found.text == "{}" else more
-
-
-def _says(choice: ChunkChoice) -> bool:
-    delta = choice.delta
-    return bool(delta.content or delta.reasoning_content or delta.refusal or choice.logprobs)
-
-
-class _Spent:
-    """Tokens over all attempts: each was paid for."""
-
-    def __init__(self) -> None:
-        self._before: Usage | None = None
-        self._now: Usage | None = None
-
-    def add(self, usage: Usage) -> Usage:
-        """The usage of this attempt so far, those before it included."""
-        self._now = usage if self._before is None else _sum(self._before, usage)
-        return self._now
-
-    def close(self) -> None:
-        """This attempt has ended."""
-        self._before = self._now
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    total = msgspec.convert(msgspec.to_builtins(other), Usage)
-    _add(total, one)
-    return total
-
-
-def _add(total: msgspec.Struct, more: msgspec.Struct) -> None:
-    for name in total.__struct_fields__:
-        ours, theirs = getattr(total, name), getattr(more, name)
-        if isinstance(ours, int) and isinstance(theirs, int):
-            setattr(total, name, ours + theirs)
-        elif isinstance(ours, msgspec.Struct) and isinstance(theirs, msgspec.Struct):
-            _add(ours, theirs)
-        elif ours is None and theirs is not None:
-            setattr(total, name, theirs)

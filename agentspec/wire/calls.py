@@ -59,7 +59,7 @@ def begins(
     return whole()
 
 
-class _Balance:
+class Balance:
     """Whether JSON text, fed in pieces, has closed all that it opened. Each character is looked at
     once, so that arguments in thousands of pieces cost no more than in one."""
 
@@ -87,7 +87,7 @@ class _Growing:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
-    balance: _Balance = field(default_factory=_Balance)
+    balance: Balance = field(default_factory=Balance)
     sent: bool = False
     broken: bool = False
     doubtful: bool = False

@@ -18,30 +18,34 @@ from tests.backends.test_checking import BODY, GOOD, WRONG, Scripted, both, stre
 OTHER = {"type": "function", "function": {"name": "other", "parameters": {"type": "object"}}}
 TWO = [*BODY["tools"], OTHER]
 FORCED = {"type": "function", "function": {"name": "other"}}
+NONE = "call no tool"
 ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FORCED]}}
 
 
 @both
 @pytest.mark.parametrize(
-    ("more", "calls"),
+    ("more", "calls", "instruction"),
     [
-        ({"tools": []}, [GOOD]),
-        ({"tools": None}, [GOOD]),
-        ({"tool_choice": "none"}, [GOOD]),
-        ({"tools": TWO, "tool_choice": FORCED}, [GOOD]),
-        ({"tools": TWO, "tool_choice": ALLOWED}, [GOOD]),
-        ({"tool_choice": "required"}, []),
-        ({"parallel_tool_calls": False}, [GOOD, GOOD]),
+        ({"tools": []}, [GOOD], NONE),
+        ({"tools": None}, [GOOD], NONE),
+        ({"tool_choice": "none"}, [GOOD], NONE),
+        ({"tools": TWO, "tool_choice": FORCED}, [GOOD], "these alone may be called: 'other'"),
+        ({"tools": TWO, "tool_choice": ALLOWED}, [GOOD], "these alone may be called: 'other'"),
+        ({"tool_choice": "required"}, [], "Answer again, and call the tool 'read'"),
+        ({"tools": TWO, "tool_choice": "required"}, [], "Answer again, and call a tool"),
+        ({}, [WRONG], "arguments that satisfy"),
     ],
 )
-async def test_what_tool_choice_demands_is_held(asking, more: dict[str, Any], calls: list[str]):
+async def test_what_tool_choice_demands_is_held(
+    asking, more: dict[str, Any], calls: list[str], instruction: str
+):
     asked, answer = turn(**more), ("", calls, "tool_calls" if calls else "stop")
     backend = Scripted(answer, answer)
     with pytest.raises(UpstreamFailed) as failed:
         await asking(backend, asked)
     assert failed.value.code == "invalid_tool_call" and backend.answers == []
     told = msgspec.json.decode(backend.turns[-1].body["messages"])[-1]["content"]
-    assert "call" in told
+    assert instruction in told
 
 
 @both
@@ -88,6 +92,63 @@ async def test_the_form_of_an_answer_is_held(wanted: dict[str, Any]):
         assert failed.value.code == "invalid_answer"
     asked = turn(response_format=wanted)
     assert (await whole(Scripted(("Hm.", [GOOD], "tool_calls")), asked))["content"] == "Hm."
+
+
+@both
+@pytest.mark.parametrize("before", ["", "Hm. "])
+async def test_of_two_calls_where_one_may_be_made_the_first_is_passed_on(asking, before: str):
+    asked = turn(parallel_tool_calls=False)
+    seen = await asking(Scripted((before, [GOOD, WRONG], "tool_calls")), asked)
+    assert (seen["content"] or "", seen["calls"]) == (before, [json.loads(GOOD)])
+    assert (asked.calls.valid, asked.calls.dropped, asked.calls.retried) == (1, 1, 0)
+
+
+@both
+@pytest.mark.parametrize("wanted", FORMATS)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```json\n{"a": 1}\n```',
+        '\ufeff{"a": 1}',
+        '{"a": 1}<|im_end|>',
+        '{"a": 1}\n</s>',
+        '\n{"a": 1}',
+        '<think>[</think>```\n{"a": 1}\n```<|eot_id|>',
+    ],
+)
+async def test_what_stands_around_json_is_left_out(asking, wanted: dict[str, Any], text: str):
+    seen = await asking(Scripted((text, [], "stop")), turn(tools=None, response_format=wanted))
+    assert seen["content"].removeprefix("<think>[</think>").strip() == '{"a": 1}'
+
+
+@both
+@pytest.mark.parametrize("text", ["no", "```\nno\n```", '{"a": 1} and more'])
+async def test_what_is_no_json_is_asked_for_again_or_an_error(asking, text: str):
+    asked = turn(tools=None, response_format=FORMATS[0])
+    backend = Scripted((text, [], "stop"), ('{"a": 1}', [], "stop"))
+    if asking is streamed and text.startswith("{"):
+        with pytest.raises(UpstreamFailed, match="response_format"):
+            await asking(backend, asked)
+        return
+    seen = await asking(backend, asked)
+    assert (seen["content"], seen["roles"], seen["reasons"]) == ('{"a": 1}', 1, ["stop"])
+    seen = await asking(Scripted(("Hm.", [GOOD], "stop")), turn(response_format=FORMATS[0]))
+    assert (seen["content"], seen["calls"]) == ("Hm.", [json.loads(GOOD)])
+
+
+async def test_json_streams_as_it_comes():
+    chunks: list[str] = []
+    backend = Scripted(('{"a": 1}', [], "stop"))
+    asked = turn(tools=None, response_format=FORMATS[0])
+    async for chunk in checking.chat(backend, asked):
+        chunks += [c.delta.content for c in chunk.choices if isinstance(c.delta.content, str)]
+    assert [piece for piece in chunks if piece] == list('{"a": 1}')
+
+
+async def test_of_two_ends_the_one_that_says_more_counts():
+    for ends in (["stop", "tool_calls"], ["tool_calls", "stop"]):
+        seen = await streamed(Events(event(content="Hm."), *map(event, ends)), turn())
+        assert seen["reasons"] == ["tool_calls"]
 
 
 @pytest.mark.parametrize("retries", [None, 1])

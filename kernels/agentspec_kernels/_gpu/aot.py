@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ARCHS = (80, 90, 100)
-OPS = ("rms_norm", "rope", "silu_mul", "paged_attention", "kv_move", "accept")
+OPS = ("rms_norm", "rope", "silu_mul", "paged_attention", "kv_move", "accept", "linear")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,9 +227,7 @@ def _elsewhere(look: Look, view: View, found: Glance, part: Window) -> list[Bloc
     if not wanted:
         empty = "Choose a model above: its price, held against the tokens counted here."
     elif not whole:
-        empty = (
-            "The range has too many requests for it: choose a shorter one, or ask agentspec cost."
-        )
+        empty = "The range has too many requests for it: choose a shorter one."
     block = Block(
         "elsewhere",
         "The same tokens elsewhere",

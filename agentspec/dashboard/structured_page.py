@@ -64,9 +64,7 @@ def structured(look: Look, view: View, _: Context) -> Sheet:
                 alarm=calls > valid,
             ),
             Tile("Mended", text.exact(repaired), f"calls, of {found.told}"),
-            Tile(
-                "Dropped", text.exact(whole["tool_calls_dropped"]), "calls that could not be mended"
-            ),
+            Tile("Dropped", text.exact(whole["tool_calls_dropped"]), "calls beyond mending"),
             Tile("Decoded again", text.count(whole["redecoded_tok"]), "tokens taken back unsent"),
             Tile("Refused", text.exact(stopped), f"requests, of {found.told}"),
             Tile(

@@ -186,7 +186,7 @@ def test_sessions_and_the_timeline_of_one(client: TestClient, day: list[RequestR
     page = client.get(f"/dashboard/sessions/{name}?key={mine[0].key_id}").text
     links = re.findall(r'<th scope="row"><a href="/dashboard/requests/([^"]+)">(\d+)<', page)
     assert links == [(r.id, str(at)) for at, r in enumerate(mine, 1)]
-    assert page.count('class="call') == sum(r.tool_calls for r in mine)
+    assert page.count('<span class="call') == sum(r.tool_calls for r in mine)
     cost = sum(r.cost_nusd or 0 for r in mine)
     assert f"${cost / 1e9:,.2f}" in page
     assert client.get(f"/dashboard/sessions/{name}?key=nobody").status_code == 404

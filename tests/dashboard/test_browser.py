@@ -108,18 +108,21 @@ def test_every_page_fits_the_window_and_breaks_no_policy(page: Page, records: li
 def test_colours_can_be_chosen_and_stay(page: Page):
     page.goto("/dashboard/load")
     dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
-    sum_of = (
-        "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).reduce((a, b) => a - -b)"
-    )
-    before = page.evaluate(sum_of)
-    page.get_by_role("link", name="Light" if dark else "Dark", exact=True).click()
+    color = "getComputedStyle(document.body).backgroundColor"
+    before, other = page.evaluate(color), "Light" if dark else "Dark"
+    root = page.locator("html")
+    page.get_by_role("link", name=other, exact=True).click()
+    expect(root).to_have_attribute("data-theme", other.lower())
     expect(page).to_have_url(re.compile(r"/dashboard/load$"))
-    after = page.evaluate(sum_of)
-    assert (before < 150) == dark and (after < 150) != dark
-    page.get_by_role("link", name="Cache", exact=True).click()
-    assert page.evaluate(sum_of) == after
+    expect(page.locator("main")).to_be_visible()
+    after = page.evaluate(color)
+    assert after != before
+    page.goto("/dashboard/cache")
+    assert page.evaluate(color) == after
     page.get_by_role("link", name="Auto", exact=True).click()
-    assert page.evaluate(sum_of) == before
+    expect(root).not_to_have_attribute("data-theme", other.lower())
+    expect(page.locator("main")).to_be_visible()
+    assert page.evaluate(color) == before
 
 
 def test_filters_and_the_explorer_by_keyboard_and_click(page: Page, records: list[RequestRecord]):

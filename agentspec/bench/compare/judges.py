@@ -15,6 +15,8 @@ from .published import means
 Document = dict[str, Any]
 Row = dict[str, Any]
 _GPUS, _GPU_USD_H = 8, 2.50
+LEAST_PROMPTS = 8
+"""Rows of fewer prompts judge nothing."""
 
 
 class Found(NamedTuple):
@@ -53,7 +55,8 @@ def rows_of(document: Document, method: str, workload: str | None = None) -> Ite
     grammar = {r["workload"] for r in document["results"] if r["masked"]}
     for row in document["results"]:
         right = row["method"] == method and workload in (None, row["workload"])
-        if right and (row["masked"] or row["workload"] not in grammar):
+        known = right and row["n"] >= LEAST_PROMPTS
+        if known and (row["masked"] or row["workload"] not in grammar):
             yield row
 
 
@@ -77,10 +80,11 @@ def over(one: str, other: str, low: float, high: float | None) -> Judge:
         told, holds = [], []
         for pair in document["pairs"]:
             names = (pair["a"], pair["b"])
-            if set(names) != {one, other} or not pair["schedule"].startswith("k"):
+            fits = pair["schedule"].startswith("k") and pair["n"] >= LEAST_PROMPTS
+            if set(names) != {one, other} or not fits:
                 continue
             value, interval = pair["accepted_length_ratio"], pair["accepted_length_ci95"]
-            if value is None or None in interval:
+            if value is None or not interval or None in interval:
                 continue
             ends = [value, *interval]
             if names != (one, other):
@@ -168,7 +172,7 @@ def _one(value: str, interval: str, low: float | None, high: float | None) -> Ca
         row = _best(list(rows_of(document, method, workload)), value)
         if row is None:
             return None
-        text = f"{_at(row)}, {row['schedule']}: {row[value]:.2f}, interval {row[interval]}"
+        text = f"{_at(row)}, {row['schedule']}: {row[value]:.2f} {row[interval]}, n = {row['n']}"
         return Found(text, _within(row[value], low, high))
 
     return made
@@ -184,8 +188,9 @@ def accepts(method: str, workload: str, low: float | None, high: float | None) -
     return lambda document: found(document, method, workload)
 
 
-def capped(method: str, most: float) -> Judge:
-    found = _one("speedup", "speedup_ci95", None, most)
+def capped(method: str, least: float, most: float) -> Judge:
+    """Best speed-up near a cap: far below it is no cap, above it neither."""
+    found = _one("speedup", "speedup_ci95", least, most)
     return lambda document: found(document, method, None)
 
 
@@ -230,6 +235,7 @@ def costs_below_half() -> Judge:
             row
             for row in document["results"]
             if row["schedule"].startswith("k")
+            and row["n"] >= LEAST_PROMPTS
             and row["acceptance"] is not None
             and row["acceptance"] < 0.5
             and row["speedup"] is not None

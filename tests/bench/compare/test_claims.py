@@ -55,7 +55,7 @@ def row(method: str, workload: str, **more: Any) -> dict[str, Any]:
 
 
 def pair(a: str, b: str, value: float, low: float, high: float) -> dict[str, Any]:
-    return {"workload": "code", "temperature": 1.0, "schedule": "k7", "a": a, "b": b} | {
+    return {"workload": "code", "temperature": 1.0, "schedule": "k7", "a": a, "b": b, "n": 8} | {
         "accepted_length_ratio": value,
         "accepted_length_ci95": [low, high],
     }
@@ -73,6 +73,14 @@ def test_a_ratio_is_judged_either_way_round():
     assert holds(judge, pairs=[pair("dspark", "eagle3", 1.1, 1.0, 1.2)]) is False
     assert holds(judge, pairs=[pair("dspark", "eagle3", 1.5, 1.4, 1.6)]) is False
     assert holds(judge, pairs=[pair("dspark", "dflash", 1.28, 1.2, 1.3)]) is None
+
+
+def test_few_prompts_judge_nothing():
+    few = pair("dspark", "eagle3", 1.28, 1.2, 1.3) | {"n": 7}
+    assert holds(judges.over("dspark", "eagle3", 1.267, 1.309), pairs=[few]) is None
+    assert holds(judges.share("dspark", "tool", 0.8, 1.0), row("dspark", "tool", n=7)) is None
+    slow = row("x", "chat", acceptance=0.3, speedup=0.8, n=7)
+    assert holds(judges.costs_below_half(), slow) is None
 
 
 def positions(first: float, last: float, rounds: int = 50) -> list[dict[str, Any]]:
@@ -98,7 +106,8 @@ def test_shares_are_of_fixed_schedules_and_masked_drafts():
 
 
 def test_other_judges():
-    assert holds(judges.capped("eagle3", 3.0), row("eagle3", "chat")) is True
+    assert holds(judges.capped("eagle3", 2.0, 3.0), row("eagle3", "chat")) is True
+    assert holds(judges.capped("eagle3", 2.0, 3.0), row("eagle3", "chat", speedup=0.5)) is False
     assert holds(judges.reaches("dflash", 6.0), row("dflash", "chat")) is False
     slow = row("x", "chat", acceptance=0.3, speedup=0.8)
     assert holds(judges.costs_below_half(), row("x", "chat"), slow) is True

@@ -85,12 +85,13 @@ def _positions(rows: Seq[Row], where: str) -> str:
 
 
 def _widths(rows: Seq[Row], where: str) -> str:
+    last = max(int(width) for r in rows for width in r["widths"])
     series = []
     for row in rows:
-        total = sum(row["widths"].values()) or 1
-        shares = [Point(int(width), count / total) for width, count in row["widths"].items()]
-        series.append((named(row, rows), sorted(shares, key=lambda p: p.x)))
-    last = max(int(width) for r in rows for width in r["widths"])
+        counts = {int(width): count for width, count in row["widths"].items()}
+        total = sum(counts.values()) or 1
+        shares = [Point(k, counts.get(k, 0) / total) for k in range(last + 1)]
+        series.append((named(row, rows), shares))
     ticks = [(k, str(k)) for k in range(last + 1)]
     title = f"share of rounds by drafted tokens verified, {where}"
     return svg.plot(title, series, ticks, label="drafted tokens verified", joined=True)

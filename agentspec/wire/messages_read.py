@@ -81,7 +81,9 @@ class MessagesReader:
             self._close()
         if event.type == "message_delta":
             self._count(event.usage)
-            self.finish_reason, self.stopped_by = ending(event.delta or {})
+            reason, stopped_by = ending(event.delta or {})
+            self.finish_reason = reason or self.finish_reason
+            self.stopped_by = stopped_by or self.stopped_by
             self._close()
             if self._torn and self.finish_reason and self.finish_reason not in _CUT:
                 raise _torn()

@@ -165,6 +165,14 @@ async def test_messages_without_their_end_are_an_error(end: bytes):
             await streamed(backend, NATIVE)
 
 
+async def test_a_later_count_keeps_the_end_of_messages():
+    more = named("message_delta", delta={}, usage={"output_tokens": 9})
+    async with upstream("anthropic", START + ends("max_tokens") + more + STOP) as backend:
+        chunks = await streamed(backend, NATIVE)
+    reasons = [choice.finish_reason for chunk in chunks for choice in chunk.choices]
+    assert [reason for reason in reasons if reason][-1] == "length"
+
+
 async def test_a_torn_call_of_messages_that_claim_to_be_whole_is_an_error():
     for reason in ("tool_use", "end_turn"):
         async with upstream("anthropic", START + call('{"a":') + ends(reason) + STOP) as backend:

@@ -200,7 +200,7 @@ class _Check:
             if checked.wrong is None:
                 self.counts.valid += 1
                 self.counts.repaired += checked.repaired
-                kept.append(Held(call.id, call.name, checked.text))
+                kept.append(Held(call.id, call.name, checked.text, extras=call.extras))
             elif cut:
                 self.counts.dropped += 1
             else:

@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from agentspec.wire.chat import (
+    CALL_EXTRAS,
     AnswerMessage,
     ChatChunk,
     ChatResponse,
     Choice,
-    ChoiceLogprobs,
     ChunkChoice,
     CompletionTokensDetails,
     Delta,
@@ -31,6 +31,7 @@ from agentspec.wire.extension import SpecReport
 
 from .acceptance import Told, count, report_of
 from .base import Turn
+from .logprobs import logprobs_of
 from .verdict import told_in
 
 
@@ -48,10 +49,18 @@ class ForeignFunction(msgspec.Struct):
 
 
 class ForeignCall(msgspec.Struct):
+    """extra_content, provider_specific_fields: see ``ToolCall``."""
+
     function: ForeignFunction | None = None
     id: str | None = None
     type: str | None = None
     index: int | None = None
+    extra_content: Any = UNSET
+    provider_specific_fields: Any = UNSET
+
+    def extras(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in CALL_EXTRAS}
+        return {name: value for name, value in fields.items() if value not in (UNSET, None)}
 
 
 class ForeignPart(msgspec.Struct):
@@ -107,7 +116,7 @@ class ForeignChoice(msgspec.Struct):
     message: ForeignText | None = None
     text: str | None = None
     finish_reason: str | None = None
-    logprobs: ChoiceLogprobs | None = None
+    logprobs: Any = None
     stop_reason: Any = None
     matched_stop: Any = None
 
@@ -151,16 +160,19 @@ class ForeignAnswer(msgspec.Struct):
 
 _DECODER = msgspec.json.Decoder(ForeignAnswer)
 # vLLM's and SGLang's words for a request that was given up within.
-_BROKEN = frozenset(("abort", "error", "cancelled", "canceled"))
+_BROKEN = frozenset(("abort", "error", "cancelled", "canceled", "network_error"))
 _REASONS = {
     **{reason: reason for reason in ("stop", "length", "tool_calls", "content_filter")},
-    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "STOP"), "stop"),
-    **dict.fromkeys(("max_tokens", "model_length", "MAX_TOKENS"), "length"),
-    **dict.fromkeys(("function_call", "tool_use"), "tool_calls"),
-    **dict.fromkeys(("safety", "refusal", "SAFETY"), "content_filter"),
+    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
+    **dict.fromkeys(("max_tokens", "model_length", "repetition"), "length"),
+    **dict.fromkeys(("model_context_window_exceeded", "error_limit"), "length"),
+    **dict.fromkeys(("function_call", "tool_use", "tool_call"), "tool_calls"),
+    **dict.fromkeys(("safety", "refusal", "sensitive", "recitation"), "content_filter"),
+    **dict.fromkeys(("blocklist", "prohibited_content", "spii"), "content_filter"),
 }
-"""What servers call the end of an answer (the others are those of Mistral, TGI, Gemini and the
-predecessors of tools). An end of another name is none that is known to be good."""
+"""What servers call the end of an answer, in lower case (the others are those of Mistral, TGI,
+Gemini, Cohere, Zhipu, vLLM and the predecessors of tools). An end of another name is none that is
+known to be good."""
 
 
 def decode(data: bytes) -> ForeignAnswer:
@@ -231,6 +243,7 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
             id=call.id or None,
             type=call.type,
             function=call.function.call() if call.function else None,
+            **call.extras(),
         )
         for position, call in enumerate(text.calls())
     ]
@@ -241,7 +254,9 @@ def _chunk_choice(choice: ForeignChoice) -> ChunkChoice:
         refusal=text.refusal,
         tool_calls=calls or None,
     )
-    return ChunkChoice(choice.index, delta, _ending(choice), choice.logprobs, choice.stopped_by())
+    return ChunkChoice(
+        choice.index, delta, _ending(choice), logprobs_of(choice.logprobs), choice.stopped_by()
+    )
 
 
 def _choice(choice: ForeignChoice) -> Choice:
@@ -255,7 +270,9 @@ def _choice(choice: ForeignChoice) -> Choice:
     calls = text.calls()
     if calls:
         message.tool_calls = [
-            ToolCall(function=(call.function or ForeignFunction()).call(), id=call.id)
+            ToolCall(
+                function=(call.function or ForeignFunction()).call(), id=call.id, **call.extras()
+            )
             for call in calls
         ]
     reasoning = text.thought()
@@ -264,7 +281,8 @@ def _choice(choice: ForeignChoice) -> Choice:
     reason = _ending(choice)
     if reason is None:
         raise UpstreamFailed("The backend ended its answer before it was finished.")
-    return Choice(choice.index, message, reason, choice.logprobs, choice.stopped_by())
+    told = logprobs_of(choice.logprobs)
+    return Choice(choice.index, message, reason, told, choice.stopped_by())
 
 
 def _ending(choice: ForeignChoice) -> str | None:
@@ -273,13 +291,14 @@ def _ending(choice: ForeignChoice) -> str | None:
     reason = choice.finish_reason
     if not reason:
         return None
-    if reason in _BROKEN:
+    known = reason.lower().partition(":")[0].strip()
+    if known in _BROKEN:
         raise UpstreamFailed(f"The backend gave its answer up ('{reason}').")
-    if reason not in _REASONS:
+    if known not in _REASONS:
         raise UpstreamFailed(
             f"The backend ended its answer for an unknown reason ('{reason[:64]}')."
         )
-    return _REASONS[reason]
+    return _REASONS[known]
 
 
 def to_usage(answer: ForeignAnswer) -> Usage | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -16,6 +16,7 @@ from agentspec.wire.chat import (
     FunctionCall,
     ToolCall,
     ToolCallDelta,
+    call_extras,
 )
 from agentspec.wire.surrogates import mended
 
@@ -32,16 +33,18 @@ class Held:
     text: str
     doubtful: bool = False
     """It began with the name of the call before alone: without more, it only repeats it."""
+    extras: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, call: ToolCall) -> Held:
-        return cls(call.id, call.function.name or "", call.function.arguments or "")
+        name, text = call.function.name or "", call.function.arguments or ""
+        return cls(call.id, name, text, extras=call_extras(call))
 
     def is_whole(self) -> bool:
         return self.text.rstrip().endswith("}") and is_object(mended(self.text))
 
     def whole(self) -> ToolCall:
-        return ToolCall(FunctionCall(self.name, self.text), id=self.id)
+        return ToolCall(FunctionCall(self.name, self.text), id=self.id, **self.extras)
 
 
 @dataclass(slots=True)
@@ -106,7 +109,9 @@ class Gate:
             said.calls = [call for _, call in held if call.text.strip() or not call.doubtful]
             kept = self._check.choice(said, choice.finish_reason)
             choice.delta.tool_calls = [
-                ToolCallDelta(i, call.id, "function", FunctionCall(call.name, call.text))
+                ToolCallDelta(
+                    i, call.id, "function", FunctionCall(call.name, call.text), **call.extras
+                )
                 for i, call in enumerate(kept)
             ] or None
         if self._check.wrong or self._last is None:
@@ -157,6 +162,7 @@ class Gate:
             found = Held(None, "", "", doubtful)
             calls.append((delta.index, found))
         found.id = found.id or delta.id
+        found.extras |= call_extras(delta)
         if delta.function is not None:
             found.name = found.name or delta.function.name or ""
             more = delta.function.arguments or ""

@@ -22,6 +22,7 @@ from .chat import (
     FunctionCall,
     ToolCall,
     ToolCallDelta,
+    call_extras,
 )
 from .errors import UpstreamFailed
 from .nesting import nested_too_deeply
@@ -40,6 +41,8 @@ class Call:
     id: str
     name: str
     arguments: str
+    extras: dict[str, Any] = field(default_factory=dict, hash=False)
+    """Fields of ``CALL_EXTRAS``."""
 
     def values(self) -> dict[str, Any]:
         return _OBJECT.decode(self.arguments)
@@ -88,6 +91,7 @@ class _Growing:
     name: str = ""
     arguments: list[str] = field(default_factory=list)
     balance: Balance = field(default_factory=Balance)
+    extras: dict[str, Any] = field(default_factory=dict)
     sent: bool = False
     broken: bool = False
     doubtful: bool = False
@@ -123,6 +127,7 @@ class CallJoiner:
         """
         growing = self._growing(delta)
         growing.id = growing.id or delta.id or ""
+        growing.extras |= call_extras(delta)
         if delta.function is None:
             return []
         growing.name = growing.name or delta.function.name or ""
@@ -132,7 +137,8 @@ class CallJoiner:
         """The calls of an answer that came at once. Raises as ``end`` does."""
         found: list[Call] = []
         for index, call in enumerate(calls):
-            growing = _Growing(call.id or "", call.function.name or "")
+            extras = call_extras(call)
+            growing = _Growing(call.id or "", call.function.name or "", extras=extras)
             self._calls[index] = growing
             found += self._grow(growing, call.function.arguments or "")
         return found + self.end(finish_reason)
@@ -189,18 +195,22 @@ class CallJoiner:
         usable = _USABLE_ID.fullmatch(growing.id) and growing.id not in self._used_ids
         name = growing.id if usable else made
         self._used_ids.add(name)
-        return Call(name, growing.name, arguments)
+        return Call(name, growing.name, arguments, growing.extras)
 
 
 class CallGate:
     """Holds the calls of an answer back until they are whole, for every choice.
 
     For answers of servers that send arguments in pieces, or torn; chunks without calls pass as they
-    are, at the price of a look. A call is sent in one delta, under an index of its own.
+    are, at the price of a look. A call is sent in one delta, under an index of its own. An answer
+    with calls ends with ``tool_calls``, also where its server says "stop".
+
+    forced: a function is named that must be called, which OpenAI too ends with "stop".
     """
 
-    def __init__(self, call_ids: str):
+    def __init__(self, call_ids: str, *, forced: bool = False):
         self._call_ids = call_ids
+        self._forced = forced
         self._joiners: dict[int, CallJoiner] = {}
         self._sent: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
@@ -233,8 +243,10 @@ class CallGate:
             if calls is UNSET:
                 continue
             kept = self._joiner(choice.index).whole(calls, choice.finish_reason)
-            made = [ToolCall(FunctionCall(c.name, c.arguments), id=c.id) for c in kept]
+            made = [ToolCall(FunctionCall(c.name, c.arguments), id=c.id, **c.extras) for c in kept]
             choice.message.tool_calls = made or UNSET
+            if made and choice.finish_reason == "stop" and not self._forced:
+                choice.finish_reason = "tool_calls"
         return response
 
     def _pass(self, choice: ChunkChoice) -> None:
@@ -245,8 +257,16 @@ class CallGate:
             found += joiner.end(choice.finish_reason)
         first = self._sent.get(choice.index, 0)
         self._sent[choice.index] = first + len(found)
+        if choice.finish_reason == "stop" and first + len(found) and not self._forced:
+            choice.finish_reason = "tool_calls"
         choice.delta.tool_calls = [
-            ToolCallDelta(first + at, call.id, "function", FunctionCall(call.name, call.arguments))
+            ToolCallDelta(
+                first + at,
+                call.id,
+                "function",
+                FunctionCall(call.name, call.arguments),
+                **call.extras,
+            )
             for at, call in enumerate(found)
         ] or None
 

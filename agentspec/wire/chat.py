@@ -30,11 +30,26 @@ class FunctionCall(msgspec.Struct, omit_defaults=True):
 
 
 class ToolCall(msgspec.Struct):
-    """A whole call in a message. ``arguments`` is JSON text; ``type`` is always written."""
+    """A whole call in a message. ``arguments`` is JSON text; ``type`` is always written.
+
+    ``CALL_EXTRAS``: fields of some vendors, which want them back with the next turn (Gemini's
+    ``extra_content.google.thought_signature``); they are passed on unread.
+    """
 
     function: FunctionCall
     id: str | None = None
     type: str = "function"
+    extra_content: Any = UNSET
+    provider_specific_fields: Any = UNSET
+
+
+CALL_EXTRAS = ("extra_content", "provider_specific_fields")
+
+
+def call_extras(call: ToolCall | ToolCallDelta) -> dict[str, Any]:
+    """The fields of ``CALL_EXTRAS`` that a call has."""
+    fields = {name: getattr(call, name) for name in CALL_EXTRAS}
+    return {name: value for name, value in fields.items() if value is not UNSET}
 
 
 class Message(msgspec.Struct, omit_defaults=True):
@@ -166,8 +181,8 @@ class TopLogprob(msgspec.Struct):
 class TokenLogprob(msgspec.Struct):
     token: str
     logprob: float
-    bytes: list[int] | None
-    top_logprobs: list[TopLogprob]
+    bytes: list[int] | None = None
+    top_logprobs: list[TopLogprob] = []
 
 
 class ChoiceLogprobs(msgspec.Struct):
@@ -213,6 +228,8 @@ class ToolCallDelta(msgspec.Struct, omit_defaults=True):
     id: str | None = None
     type: str | None = None
     function: FunctionCall | None = None
+    extra_content: Any = UNSET
+    provider_specific_fields: Any = UNSET
 
 
 class Delta(msgspec.Struct, omit_defaults=True):

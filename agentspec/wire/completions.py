@@ -151,7 +151,7 @@ class CompletionWriter:
         for choice in chunk.choices:
             content = choice.delta.content
             text = content if isinstance(content, str) else ""
-            if text or choice.finish_reason:
+            if text or choice.finish_reason or choice.logprobs:
                 reason = choice.finish_reason
                 choices.append(self._choice(choice.index, text, reason, choice.logprobs))
         return self._head | {"choices": choices} if choices else None

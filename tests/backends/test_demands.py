@@ -145,6 +145,16 @@ async def test_json_streams_as_it_comes():
     assert [piece for piece in chunks if piece] == list('{"a": 1}')
 
 
+async def test_what_a_vendor_wants_back_with_a_call_is_kept():
+    signed = {"google": {"thought_signature": "S"}}
+    call = {"index": 0, "id": "c", "function": {"name": "read", "arguments": GOOD}}
+    events = Events(event("tool_calls", tool_calls=[call | {"extra_content": signed}]))
+    found = []
+    async for chunk in checking.chat(events, turn()):
+        found += [call for choice in chunk.choices for call in choice.delta.tool_calls or ()]
+    assert [call.extra_content for call in found] == [signed]
+
+
 async def test_of_two_ends_the_one_that_says_more_counts():
     for ends in (["stop", "tool_calls"], ["tool_calls", "stop"]):
         seen = await streamed(Events(event(content="Hm."), *map(event, ends)), turn())

@@ -98,6 +98,54 @@ def test_an_answer_that_was_given_up_is_no_answer(reason):
             read(answer, TURN)
 
 
+@pytest.mark.parametrize(
+    ("told", "known"),
+    [
+        ("STOP", "stop"),
+        ("COMPLETE", "stop"),
+        ("MAX_TOKENS", "length"),
+        ("repetition", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("Tool_Calls", "tool_calls"),
+        ("sensitive", "content_filter"),
+        ("RECITATION", "content_filter"),
+        ("content_filter: PROHIBITED", "content_filter"),
+    ],
+)
+def test_ends_in_other_words(told: str, known: str):
+    choice = {"index": 0, "message": {"content": "x"}, "finish_reason": told}
+    answer = decode(json.dumps({"choices": [choice]}).encode())
+    assert to_response(answer, TURN).choices[0].finish_reason == known
+    assert to_chunk(answer, TURN).choices[0].finish_reason == known
+
+
+LOGPROBS = [
+    {"content": [{"token": "a", "logprob": -1, "top_logprobs": [{"token": "b", "logprob": None}]}]},
+    {"tokens": ["a"], "token_logprobs": [-1], "top_logprobs": [{"b": None}], "text_offset": [0]},
+]
+
+
+@pytest.mark.parametrize("told", LOGPROBS)
+def test_log_probabilities_with_gaps_and_in_the_old_shape(told):
+    choice = {"message": {"content": "a"}, "finish_reason": "stop", "logprobs": told}
+    answer = decode(json.dumps({"choices": [choice]}).encode())
+    for read in (to_chunk, to_response):
+        found = read(answer, TURN).choices[0].logprobs
+        assert found is not None and found.content is not None
+        (token,) = found.content
+        assert (token.token, token.logprob, token.bytes) == ("a", -1.0, None)
+        assert [(top.token, top.logprob) for top in token.top_logprobs] == [("b", -9999.0)]
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], {}, "x", {"content": None}, {"content": [{"token": "a"}]}, {"tokens": ["a"]}]
+)
+def test_odd_log_probabilities_spoil_no_answer(told):
+    choice = {"message": {"content": "a"}, "finish_reason": "stop", "logprobs": told}
+    answer = decode(json.dumps({"choices": [choice]}).encode())
+    assert to_response(answer, TURN).choices[0].message.content == "a"
+
+
 def test_arguments_that_come_as_an_object():
     call = {"function": {"name": "f", "arguments": {"a": [1, None]}}}
     choice = {"message": {"tool_calls": [call]}, "finish_reason": "tool_calls"}

@@ -47,6 +47,21 @@ async def test_completions_by_the_sdk(start, up, kind):
         assert sent["agentspec"]["raw"] is True and sent["max_tokens"] == 16
 
 
+async def test_log_probabilities_of_completions_are_passed_on(start):
+    async with start(kind="openai") as gateway, sdk(gateway) as client:
+        asked: dict[str, Any] = {"model": "good", "prompt": "x", "logprobs": 1}
+        whole = await client.completions.create(**asked)
+        chunks = [c async for c in await client.completions.create(**asked, stream=True)]
+    streamed = [c.choices[0].logprobs for c in chunks if c.choices and c.choices[0].logprobs]
+    told = whole.choices[0].logprobs
+    assert told is not None and told.tokens == list(TEXT)
+    assert [token for found in streamed for token in found.tokens or ()] == told.tokens
+    offsets = [at for found in streamed for at in found.text_offset or ()]
+    assert offsets == told.text_offset == [len("".join(TEXT[:i])) for i in range(len(TEXT))]
+    assert told.top_logprobs == [{"z": -2.0}] * len(TEXT)
+    assert told.token_logprobs == [-0.5] * len(TEXT)
+
+
 async def test_a_suffix_goes_to_the_engine_which_knows_the_model(start, up):
     async with start(kind="engine") as gateway, sdk(gateway) as client:
         await client.completions.create(model="good", prompt="a", suffix="b", echo=True)

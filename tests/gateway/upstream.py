@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -93,18 +93,31 @@ async def _whole(up: Upstream, name: str) -> web.Response:
     return web.json_response(body | {"choices": [choice], "usage": USAGE, "agentspec": REPORT})
 
 
+def _old_logprobs(tokens: Sequence[str]) -> dict[str, Any]:
+    count = len(tokens)
+    return {
+        "tokens": list(tokens),
+        "token_logprobs": [-0.5] * count,
+        "top_logprobs": [{"z": -2.0}] * count,
+        "text_offset": [0] * count,
+    }
+
+
 async def _completions(up: Upstream, request: web.Request) -> web.StreamResponse:
     """Text completions, as vLLM and others offer them."""
     body = await request.json()
     up.seen.append(body | {"path": request.path})
     head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "their-name"}
     if not body.get("stream"):
-        choice = {"index": 0, "text": "".join(TEXT), "finish_reason": "stop", "logprobs": None}
+        choice = {"index": 0, "text": "".join(TEXT), "finish_reason": "stop"}
+        choice["logprobs"] = _old_logprobs(TEXT) if body.get("logprobs") else None
         return web.json_response(head | {"choices": [choice], "usage": USAGE})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     for text, reason in [*((t, None) for t in TEXT), ("", "stop")]:
         choice = {"index": 0, "text": text, "finish_reason": reason}
+        if body.get("logprobs"):
+            choice["logprobs"] = _old_logprobs([text] if text else [])
         data = json.dumps(head | {"choices": [choice]}).encode()
         await response.write(b"data: " + data + b"\n\n")
     await response.write(b"data: " + json.dumps(head | {"choices": [], "usage": USAGE}).encode())

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.wire.calls import CallJoiner
-from agentspec.wire.chat import ChatChunk, ChunkChoice, Delta, FunctionCall, ToolCallDelta
+from agentspec.wire.calls import CallGate, CallJoiner
+from agentspec.wire.chat import (
+    AnswerMessage,
+    ChatChunk,
+    ChatResponse,
+    Choice,
+    ChunkChoice,
+    Delta,
+    FunctionCall,
+    ToolCall,
+    ToolCallDelta,
+)
 from agentspec.wire.errors import UpstreamFailed
 from agentspec.wire.pieces import Call, Piece, Pieces
 
@@ -20,7 +30,7 @@ def read(*deltas: ToolCallDelta, finish: str = "tool_calls") -> list[Call]:
     for delta in deltas:
         found += pieces.read(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(tool_calls=[delta]))]))
     found += pieces.read(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(), finish)]))
-    return [p for p in found + pieces.end() if isinstance(p, Call)]
+    return [p for p in (*found, *pieces.end()) if isinstance(p, Call)]
 
 
 def call(arguments: str, index: int = 0, name: str | None = None, id: str | None = None):
@@ -54,6 +64,29 @@ def test_only_a_name_begins_a_call(deltas: list[ToolCallDelta], names: list[str]
     assert [(c.name, c.arguments.replace(" ", "")) for c in found] == [
         (name, '{"x":1}') for name in names
     ]
+
+
+SIGNED = {"google": {"thought_signature": "S"}}
+
+
+@pytest.mark.parametrize(("forced", "reason"), [(False, "tool_calls"), (True, "stop")])
+def test_an_answer_with_calls_ends_with_them_and_keeps_their_signatures(forced: bool, reason: str):
+    gate = CallGate("c", forced=forced)
+    delta = ToolCallDelta(0, "a", "function", FunctionCall("f", "{}"), extra_content=SIGNED)
+    (choice,) = gate.chunk(
+        ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(tool_calls=[delta]))])
+    ).choices
+    assert [call.extra_content for call in choice.delta.tool_calls or ()] == [SIGNED]
+    end = gate.chunk(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(), "stop")]))
+    assert end.choices[0].finish_reason == reason
+    whole = ToolCall(FunctionCall("f", "{}"), id="a", extra_content=SIGNED)
+    message = AnswerMessage(tool_calls=[whole])
+    gate = CallGate("c", forced=forced)
+    (made,) = gate.whole(ChatResponse("i", 1, "m", [Choice(0, message, "stop")])).choices
+    assert made.finish_reason == reason and made.message.tool_calls == [whole]
+    gate = CallGate("c")
+    plain = ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(content="x"), "stop")])
+    assert gate.chunk(plain).choices[0].finish_reason == "stop"
 
 
 def test_no_arguments_at_all_and_twice():

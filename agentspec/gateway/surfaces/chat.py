@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -44,6 +45,11 @@ class ChatAsked:
         return ChatAnswer(self.request, f"call_{started.key}")
 
 
+def _names_one(choice: Any) -> bool:
+    """Whether a ``tool_choice`` names the function to be called."""
+    return isinstance(choice, dict) and choice.get("type") == "function"
+
+
 class ChatAnswer:
     def __init__(self, request: ChatRequest, call_ids: str):
         self._request = request
@@ -53,7 +59,7 @@ class ChatAnswer:
         self._think = ThinkFilter()
 
     def hold_calls(self) -> None:
-        self._gate = CallGate(self._call_ids)
+        self._gate = CallGate(self._call_ids, forced=_names_one(self._request.tool_choice))
 
     async def whole(self, response: ChatResponse) -> bytes:
         if self._gate is not None:

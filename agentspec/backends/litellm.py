@@ -29,6 +29,7 @@ from agentspec.wire.service import ModelCard
 
 from .base import Turn
 from .foreign import decode, to_chunk, to_response
+from .litellm_refusals import tapped
 from .verdict import (
     anthropic_error,
     code_from_words,
@@ -85,6 +86,7 @@ class LiteLLMBackend:
 
     async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
         stream = await self._call(turn, stream=True, stream_options={"include_usage": True})
+        refusals = tapped(stream)
         finished = False
         patience_s = self._settings.first_byte_timeout_s
         try:
@@ -98,6 +100,8 @@ class LiteLLMBackend:
                     raise self._translate(error) from None
                 patience_s = self._settings.idle_timeout_s
                 answer = decode(chunk.model_dump_json().encode())
+                if refusals is not None:
+                    refusals.put_into(answer)
                 if any(choice.finish_reason for choice in answer.choices or ()):
                     finished = True
                     self._check_end(stream)

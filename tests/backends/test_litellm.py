@@ -65,6 +65,8 @@ async def main():
         found["aborted_stream"] = await fails(text(backend.chat(turn("aborts", stream=True))))
         for model in SHORT:
             found[model] = await fails(text(backend.chat(turn(model, stream=True))))
+        chunks = [chunk async for chunk in backend.chat(turn("refuses", stream=True))]
+        found["refusal"] = "".join(c.delta.refusal or "" for k in chunks for c in k.choices)
         stream = backend.chat(turn("waits", stream=True))
         await anext(stream)
         await stream.aclose()
@@ -86,6 +88,7 @@ def test_litellm_answers_fails_and_stops_like_any_backend():
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert found["lazy"] and found["closed"]
     assert found["whole"] == ["Grüße, Wélt 🌍!", 12, "mine"]
+    assert found["refusal"] == "I will not."
     assert found["streamed"] == "Grüße, Wélt 🌍!"
     assert found["sent"]["temperature"] == 0.5 and found["sent"]["model"] == "good"
     assert not {"tools", "api_base", "extra_headers"} & set(found["sent"])

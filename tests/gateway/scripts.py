@@ -128,6 +128,14 @@ async def an_error_with_200(up: Upstream, request: web.Request, write: Write) ->
     await write(b'{"error": {"message": "It broke."}}')
 
 
+async def refuses(up: Upstream, request: web.Request, write: Write) -> None:
+    await write(chunk({"role": "assistant", "content": ""}))
+    for piece in ("I will ", "not."):
+        await write(chunk({"refusal": piece}))
+    await write(chunk({}, "stop"))
+    await write(DONE)
+
+
 async def no_room(up: Upstream, request: web.Request, write: Write) -> None:
     """Has room for ``ROOM`` output tokens, and refuses a limit above it before it writes."""
     await good(up, request, write)

@@ -14,9 +14,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from agentspec.dashboard.context import Context
+from agentspec.dashboard.pages import Frame, Pages
 from agentspec.dashboard.ranges import RANGES
+from agentspec.dashboard.sheets import SHEETS, Builder
+from agentspec.dashboard.view import View, parse_view
 from agentspec.settings import StoreSettings
 from agentspec.store.acceptance import acceptance
+from agentspec.store.board import Board
 from agentspec.store.breakdown import breakdown
 from agentspec.store.database import connect
 from agentspec.store.journal import Journal
@@ -197,6 +202,23 @@ def _questions(database: Database, plan: Plan, now_ms: int) -> list[dict[str, An
         page = lambda c=chosen: reader.overview(c.window(now_ms), c.bucket_ms)  # noqa: E731
         found.append({"what": f"whole page {chosen.name}"} | _timed(page, plan))
     reader.close()
+    return found + _pages(database, plan, now_ms)
+
+
+def _pages(database: Database, plan: Plan, now_ms: int) -> list[dict[str, Any]]:
+    """The dashboard's other pages, questions and rendering, over the longest range."""
+    board, pages = Board(database.url), Pages()
+    found = []
+    for name, build in SHEETS.items():
+        view = parse_view(f"/dashboard/{name}", {"range": RANGES[-1].name}, now_ms)
+
+        def page(view: View = view, build: Builder = build) -> None:
+            with board.look(view.window) as look:
+                sheet = build(look, view, Context())
+            pages.sheet(Frame("", view.path), view, sheet, {})
+
+        found.append({"what": f"page {name} {view.chosen.name}"} | _timed(page, plan))
+    board.close()
     return found
 
 

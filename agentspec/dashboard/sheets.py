@@ -20,7 +20,9 @@ from .speculation_page import speculation
 from .structured_page import structured
 from .view import View
 
-SHEETS: Mapping[str, Callable[[Look, View, Context], Sheet]] = {
+Builder = Callable[[Look, View, Context], Sheet]
+
+SHEETS: Mapping[str, Builder] = {
     "speculation": speculation,
     "load": load,
     "cost": cost,

@@ -49,7 +49,9 @@ def vllm(path: str, gpus: int, draft: Draft | None, draft_path: str | None) -> s
     return " ".join(words)
 
 
-def ours(draft: Draft | None, draft_path: str | None) -> str:
-    """Settings of this engine: its scheduler decides the widths by itself."""
-    where = f'drafts = ["{draft_path or "DRAFT"}"]' if draft else "drafts = []"
-    return f'[engine]\n{where}\n[engine.scheduling]\nmode = "{"adaptive" if draft else "off"}"'
+def ours(path: str, draft: Draft | None, draft_path: str | None) -> str:
+    """Settings of this engine, which loads folders; its scheduler decides the widths by itself."""
+    lines = ["[engine]", f'weights = "/path/to/{path}"']
+    if draft:
+        lines.append(f'drafts = ["/path/to/{draft_path or "DRAFT"}"]')
+    return "\n".join([*lines, "[engine.scheduling]", f'mode = "{"adaptive" if draft else "off"}"'])

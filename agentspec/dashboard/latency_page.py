@@ -8,7 +8,7 @@ from agentspec.store.board import Look
 from agentspec.store.goodput import Good, Level, goodput
 from agentspec.store.latency import PERCENTILES, latency
 from agentspec.store.sample import Sample, sample
-from agentspec.store.times import times
+from agentspec.store.times import ALL, Times, times
 from agentspec.store.totals import few
 
 from . import text
@@ -35,8 +35,6 @@ _COLUMNS = ["backend", "status", "ttft_ms", "tpot_ms", "e2e_ms", "out_tok"]
 def latency_page(look: Look, view: View, _: Context) -> Sheet:
     """The page."""
     level = Level(**{name: positive(view, name, default) for name, default in _SLO.items()})
-    whole = look.ask(times, look.slice)[""]
-    look.take_sql()
     found = look.ask(sample, look.slice, _COLUMNS)
     good = goodput(found.rows, level)
     blocks = [asked(look, good_block(good, level, found), view.rows())]
@@ -45,9 +43,11 @@ def latency_page(look: Look, view: View, _: Context) -> Sheet:
     ttft = look.ask(latency, look.slice, "ttft", rows=rows)
     e2e = look.ask(latency, look.slice, "e2e", rows=rows)
     blocks.append(asked(look, latencies(ttft, e2e), view.rows(status="ok")))
-    for by, title in (("backend", "backend"), ("model", "model")):
-        told = look.ask(times, look.slice, by)
-        blocks.append(asked(look, _percentiles(told, by, title, view)))
+    told = look.ask(times, look.slice, "backend")
+    whole = told[ALL]
+    blocks.append(asked(look, _percentiles(told, "backend", view)))
+    by_model = look.ask(times, look.slice, "model")
+    blocks.append(asked(look, _percentiles(by_model, "model", view)))
     everyone = sum(one.good for one in good.values())
     counted = sum(one.good + one.late + one.failed for one in good.values())
     tiles = [
@@ -109,19 +109,20 @@ def good_block(good: dict[str, Good], level: Level, found: Sample) -> Block:
     )
 
 
-def _percentiles(told: dict, by: str, title: str, view: View) -> Block:
+def _percentiles(told: dict[str, Times], by: str, view: View) -> Block:
     rows = [
         (group, _TITLES[kind], count, *(found.get(p) for p in PERCENTILES))
         for group, kinds in told.items()
+        if group != ALL
         for kind, (count, found) in kinds.items()
         if count
     ]
     block = Block(
         f"by_{by}",
-        f"Percentiles by {title}",
+        f"Percentiles by {by}",
         "Read from log histograms: within 0.55 % of a time that was measured.",
         [
-            label(title.capitalize(), by),
+            label(by.capitalize(), by),
             label("Time", "time"),
             number("Requests", "requests"),
             *(time_ms(f"p{p}", f"p{p}_ms") for p in PERCENTILES),

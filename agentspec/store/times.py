@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from .grouping import grouped, readable
-from .histogram import percentiles
+from .histogram import Counts, add, percentiles
 from .latency import PERCENTILES
 from .slices import Slice, counts
 
 KINDS = ("ttft", "tpot", "e2e", "queue")
+ALL = "\0all"
+"""The name of the group of all requests; no value of a dimension holds a NUL."""
 MOST = 12
 """Groups of a table: the busiest."""
 
+Times = dict[str, tuple[int, dict[int, float]]]
 
-def times(
-    connection: Connection, slice: Slice, by: str | None = None
-) -> dict[str, dict[str, tuple[int, dict[int, float]]]]:
-    """Group ("" for all) -> kind of time -> (requests, per cent -> ms), of answered requests.
+
+def times(connection: Connection, slice: Slice, by: str) -> dict[str, Times]:
+    """Group -> kind of time -> (requests, per cent -> ms), of answered requests.
 
     A percentile is the middle of its bin (``histogram``), within 0.55 % of a time measured. The
-    groups are the ``MOST`` busiest values of the dimension ``by``.
+    groups are the ``MOST`` busiest values of the dimension ``by``, and ``ALL``: every request.
     """
-    names = [""]
-    if by is not None:
-        found = grouped(connection, slice, ("requests",), by=(by,))
-        ranked = sorted(found, key=lambda key: (-found[key]["requests"], key))
-        names = [key[0] for key in ranked[:MOST]]
-    told = {}
-    for name in names:
-        where = {**slice.where, "status": "ok"} | ({} if by is None else {by: name})
-        one = readable(connection, replace(slice, where=where), set(where))
-        told[name] = {}
-        for kind in KINDS:
-            bins = counts(connection, one, kind)
-            told[name][kind] = (sum(bins.values()), percentiles(bins, PERCENTILES))
-    return told
+    found = grouped(connection, slice, ("requests",), by=(by,))
+    names = [key[0] for key in sorted(found, key=lambda key: (-found[key]["requests"], key))]
+    told = {name: _counted(connection, slice, {by: name}) for name in names[:MOST]}
+    if len(names) > MOST:
+        whole = _counted(connection, slice, {})
+    else:
+        whole = {kind: _sum(one[kind] for one in told.values()) for kind in KINDS}
+    return {name: _read(one) for name, one in {ALL: whole, **told}.items()}
+
+
+def _counted(connection: Connection, slice: Slice, where: dict[str, str]) -> dict[str, Counts]:
+    where = {**slice.where, "status": "ok", **where}
+    one = readable(connection, replace(slice, where=where), set(where))
+    return {kind: counts(connection, one, kind) for kind in KINDS}
+
+
+def _sum(parts: Iterable[Counts]) -> Counts:
+    into: Counts = {}
+    for part in parts:
+        add(into, part)
+    return into
+
+
+def _read(counted: dict[str, Counts]) -> Times:
+    return {
+        kind: (sum(bins.values()), percentiles(bins, PERCENTILES)) for kind, bins in counted.items()
+    }

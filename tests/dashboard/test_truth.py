@@ -215,3 +215,16 @@ def test_a_text_that_looks_like_a_formula_is_no_formula():
     columns = [Column("Name", "name"), Column("n", "n", str)]
     block = Block("x", "x", "x", columns, [("=1+1", -3), ("@x", None), ("a,b", 1.5)])
     assert csv_text(block) == "name,n\r\n'=1+1,-3\r\n'@x,\r\n\"a,b\",1.5\r\n"
+
+
+def test_percentiles_are_near_those_of_the_rows(client: TestClient, day: list[RequestRecord]):
+    lines = client.get("/dashboard/latency.csv?block=by_backend").text.split("\r\n")[1:-1]
+    for backend, title, count, *found in (line.split(",") for line in lines):
+        name = {"First token": "ttft_ms", "Whole answer": "e2e_ms", "Queued": "queue_ms"}
+        column = name.get(title, "tpot_ms")
+        mine = [r for r in day if r.backend == backend and r.status == "ok"]
+        values = sorted(v for r in mine if (v := getattr(r, column)) is not None)
+        assert int(count) == len(values)
+        for percent, value in zip((50, 90, 95, 99), found, strict=True):
+            rank = -(-percent * len(values) // 100)
+            assert float(value) == pytest.approx(values[rank - 1], rel=0.0056)

@@ -19,7 +19,16 @@ from pathlib import Path
 from typing import Any
 
 ARCHS = (80, 90, 100)
-OPS = ("rms_norm", "rope", "silu_mul", "paged_attention", "kv_move", "accept", "linear")
+OPS = (
+    "rms_norm",
+    "rope",
+    "silu_mul",
+    "paged_attention",
+    "kv_move",
+    "accept",
+    "linear",
+    "markov_step",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

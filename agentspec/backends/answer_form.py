@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Collection
 
 from agentspec.wire.calls import Balance
-from agentspec.wire.think import Splitter
+from agentspec.wire.think import CLOSE, Splitter
 
 _FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
 _TOKENS = re.compile(r"(?:\s*(?:<\|[^<>|\s]{1,40}\|>|</s>|<eos>|<end_of_turn>))+\s*$")
@@ -24,8 +24,8 @@ _CLOSES = re.compile(r"[}\]]")
 
 
 def unwrapped(text: str) -> str:
-    """The text without what stands around its JSON."""
-    bare = _TOKENS.sub("", text.lstrip("\ufeff"))
+    """The text without what stands around its JSON, reasoning that was never opened too."""
+    bare = _TOKENS.sub("", text.rpartition(CLOSE)[2].lstrip("\ufeff"))
     fenced = _FENCE.fullmatch(bare)
     return fenced.group(1) if fenced is not None else bare
 

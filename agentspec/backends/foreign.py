@@ -163,7 +163,8 @@ _DECODER = msgspec.json.Decoder(ForeignAnswer)
 _BROKEN = frozenset(("abort", "error", "cancelled", "canceled", "network_error"))
 _REASONS = {
     **{reason: reason for reason in ("stop", "length", "tool_calls", "content_filter")},
-    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
+    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence"), "stop"),
+    **dict.fromkeys(("complete", "completed"), "stop"),
     **dict.fromkeys(("max_tokens", "model_length", "repetition"), "length"),
     **dict.fromkeys(("model_context_window_exceeded", "error_limit"), "length"),
     **dict.fromkeys(("function_call", "tool_use", "tool_call"), "tool_calls"),

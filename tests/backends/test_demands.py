@@ -113,6 +113,7 @@ async def test_of_two_calls_where_one_may_be_made_the_first_is_passed_on(asking,
         '{"a": 1}<|im_end|>',
         '{"a": 1}\n</s>',
         '\n{"a": 1}',
+        'Hm.</think>{"a": 1}',
         '<think>[</think>```\n{"a": 1}\n```<|eot_id|>',
     ],
 )

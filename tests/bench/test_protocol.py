@@ -120,7 +120,7 @@ async def served(script: Script) -> AsyncIterator[str]:
 
 
 def arguments(url: str, *more: str) -> Any:
-    words = ["protocol", "--url", url, "--concurrency", "1,2", "--n", "1", "--rounds", "3"]
+    words = ["protocol", "--url", url, "--concurrency", "1,2", "--n", "1", "--rounds", "6"]
     return cli.build_parser().parse_args([*words, "--workloads", "chat", *more])
 
 
@@ -157,8 +157,8 @@ async def test_both_arms_get_the_same_prompts_and_nothing_twice():
     counts = {"off": 0, "auto": 0}
     for body in script.bodies:
         counts[body["agentspec"]["speculation"]] += 1
-    # A warm-up of 1 and 2 requests, then three rounds of 1 and 2, in each arm.
-    assert counts == {"off": 12, "auto": 12}
+    # A warm-up of 1 and 2 requests, then six rounds of 1 and 2, in each arm.
+    assert counts == {"off": 21, "auto": 21}
     scopes = {body["agentspec"]["cache_scope"] for body in script.bodies}
     assert len(scopes) == len(script.bodies)
 
@@ -183,9 +183,9 @@ async def test_a_second_endpoint_is_the_baseline():
         document = await drafted.check(url, "--baseline-url", other)
     assert document["verdict"] == "adopt"
     share = document["acceptance"][0]["shares"]["unknown"]
-    assert (share["drafted"], share["accepted"]) == (18, 12)
+    assert (share["drafted"], share["accepted"]) == (36, 24)
     assert all(body["cache_prompt"] is False for body in (*drafted.bodies, *plain.bodies))
-    assert len(plain.bodies) == 12
+    assert len(plain.bodies) == 21
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ async def test_failures_are_told(script: Script, said: str):
         document = await script.check(url)
     assert said in document["reasons"][0]
     assert document["verdict"] != "adopt"
-    assert sum(row["failed"] for row in document["results"]) == 18
+    assert sum(row["failed"] for row in document["results"]) == 36
 
 
 async def test_an_endpoint_that_lacks_the_model():
@@ -294,9 +294,9 @@ def blocks(walls: Sequence[float], drafts: tuple[int, int] | None = None) -> lis
 
 def verdict(*points: tuple[int, float, tuple[int, int] | None]) -> Verdict:
     """(concurrency, seconds of a block with drafts where plain takes 1, drafts)."""
-    plain = blocks([1.0] * 4)
+    plain = blocks([1.0] * 6)
     return judged(
-        [pointed(c, blocks([wall] * 4, drafts), plain, "unknown") for c, wall, drafts in points]
+        [pointed(c, blocks([wall] * 6, drafts), plain, "unknown") for c, wall, drafts in points]
     )
 
 
@@ -317,7 +317,7 @@ def test_too_few_rounds_decide_nothing():
 
 
 def test_an_interval_that_holds_one_decides_nothing():
-    ratio = throughput(blocks([1.0] * 4), blocks([0.8, 0.9, 1.1, 1.3]))
+    ratio = throughput(blocks([1.0] * 6), blocks([0.8, 0.9, 0.9, 1.1, 1.3, 1.3]))
     assert ratio is not None and ratio.interval is not None
     assert ratio.interval[0] < 1.0 < ratio.interval[1]
 

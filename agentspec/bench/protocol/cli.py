@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--concurrency", type=_numbers, default=(1, 2, 4, 8), metavar="N,N")
     parser.add_argument("--workloads", type=_words, default=("tool", "edit", "code", "chat"))
     parser.add_argument("--n", type=_positive, default=4, help="requests a stream and round")
-    parser.add_argument("--rounds", type=_positive, default=5, help="counted ones (default 5)")
+    parser.add_argument("--rounds", type=_positive, default=7, help="counted ones (default 7)")
     parser.add_argument("--max-tokens", type=_positive, default=128, help="of one answer")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--html", metavar="FILE", help="write the report here")

@@ -31,7 +31,7 @@ def test_what_was_there_is_not_looked_at_and_new_garbage_is_found(
         assert cycle() is not None
         gc.collect()
         assert cycle() is None
-        assert gc.get_freeze_count() == frozen
+        assert 0 < gc.get_freeze_count() <= frozen  # what is let go by its count leaves, too
     assert gc.get_freeze_count() == 0
 
 
@@ -40,12 +40,12 @@ def test_what_is_left_after_a_long_collection_is_put_aside_as_well(
 ):
     monkeypatch.setattr(pauses, "LONG_MS", float("inf"))
     with ShortPauses():
-        frozen = gc.get_freeze_count()
-        later = [Thing() for _ in range(5000)]
-        gc.collect(1)
-        assert gc.get_freeze_count() == frozen
+        later = Thing()
+        later.other = later
+        gc.collect()
+        assert any(thing is later for thing in gc.get_objects())
         monkeypatch.setattr(pauses, "LONG_MS", 0.0)
         gc.collect()
-        assert gc.get_freeze_count() >= frozen + len(later)
-        del later
+        assert not any(thing is later for thing in gc.get_objects())
+        later.other = None
     assert pauses.ShortPauses._watch not in [getattr(c, "__func__", c) for c in gc.callbacks]

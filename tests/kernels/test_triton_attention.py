@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from agentspec_kernels.draft_block_attention import draft_block_attention
 from agentspec_kernels.paged_attention import PagedLayout, kernel, paged_attention
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -83,6 +84,21 @@ def test_equals_the_definition(name: str, sizes: tuple[int, int, int], dtype: to
     found, expected = (torch.cat(scene.run(everyone, b)) for b in ("kernel", "reference"))
     bound = TOLERANCE[dtype]
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", tuple(TOLERANCE))
+def test_a_block_sees_all_of_itself(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kernel.paged_attention.__kwdefaults__, "split", SPLIT)
+    scene = Scene([Span(31, 8), Span(0, 7), Span(3, 1)], (6, 2, 8), dtype)
+    starts, counts = [31, 0, 3], [8, 7, 1]
+    layout = PagedLayout.build(starts, counts, scene.tables, page_tokens=PAGE)
+    pools = torch.cat(scene.query), scene.key, scene.value, layout
+    found, expected = (draft_block_attention(*pools, backend=b) for b in ("triton", "reference"))
+    bound = TOLERANCE[dtype]
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+    causal = paged_attention(*pools, backend="reference")
+    assert not torch.allclose(found[0], causal[0], atol=0.05)
+    torch.testing.assert_close(found[7], causal[7], rtol=bound, atol=bound)
 
 
 def test_the_op_chooses_it_by_name() -> None:

@@ -55,10 +55,11 @@ def _attend(
     BLOCK: tl.constexpr,
     FIELDS: tl.constexpr,
     OPERAND: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
     """query [T, H, D], caches [P, G, J, D] -> out [S, T, H, D], maxima and sums [S, T, H] float32.
 
-    Program (tile, K/V head, split). query_row, query_head, page, token, head: strides.
+    Program (tile, K/V head, split). WHOLE: rows of a tile see all its keys. query_row, query_head, page, token, head: strides.
     """
     tile = tiles + tl.program_id(0) * FIELDS
     kv_head, split = tl.program_id(1), tl.program_id(2)
@@ -96,7 +97,7 @@ def _attend(
                 other=0.0,
             )
             scores = tl.dot(q.to(OPERAND), k.to(OPERAND), input_precision="ieee") * scale
-            seen = p[None, :] <= (position + row)[:, None]
+            seen = known[None, :] & (WHOLE | (p[None, :] <= (position + row)[:, None]))
             scores = tl.where(seen & real[:, None], scores, float("-inf"))
             best = tl.maximum(top, tl.max(scores, 1))
             # A row that ends before this block has seen nothing: no difference of infinities.
@@ -156,10 +157,12 @@ def paged_attention(
     *,
     split: int = SPLIT,
     block: int = BLOCK,
+    whole: bool = False,
 ) -> Tensor:
     """[T, H, D], two caches [P, G, J, D] -> new [T, H, D]; float32, float16 or bfloat16.
 
     split, block: positions; they decide the order of sums, so they are the same for a whole run.
+    whole: a row sees all rows of its span (``draft_block_attention``).
     """
     if query.stride(2) != 1:
         query = query.contiguous()
@@ -167,7 +170,7 @@ def paged_attention(
     kv_heads = key_cache.shape[2]
     group = heads // kv_heads
     m = max(LEAST_ROWS, triton.next_power_of_2(group))
-    work = Tiles.build(layout, m // group)
+    work = Tiles.build(layout, m // group, whole=whole)
     splits = triton.cdiv(work.context, split)
     float32 = {"dtype": torch.float32, "device": query.device}
     parts = torch.empty((splits, rows, heads, size), **float32)
@@ -189,13 +192,13 @@ def paged_attention(
         BLOCK=block,
         FIELDS=FIELDS,
         OPERAND=operand(query.dtype),
+        WHOLE=whole,
         warps=WARPS,
     )
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
     sizes = rows * heads, heads, size
     width = triton.next_power_of_2(size)
-    known = layout.positions
-    launch(_merge, (rows, heads), parts, maxima, sums, known, out, *sizes, D=width, SPLIT=split)
+    launch(_merge, (rows, heads), parts, maxima, sums, work.seen, out, *sizes, D=width, SPLIT=split)
     return out
 
 
@@ -215,7 +218,13 @@ def cases() -> list[Case]:
         kind = torch.float32 if dtype == "fp32" else torch.bfloat16
         tensors = dict.fromkeys(("query", "key_cache", "value_cache"), f"*{dtype}")
         blocks = {"GROUP": group, "PAGE": 16, "M": LEAST_ROWS, "D": size}
-        blocks |= {"SPLIT": SPLIT, "BLOCK": BLOCK, "FIELDS": FIELDS, "OPERAND": operand(kind)}
+        blocks |= {
+            "SPLIT": SPLIT,
+            "BLOCK": BLOCK,
+            "FIELDS": FIELDS,
+            "OPERAND": operand(kind),
+            "WHOLE": False,
+        }
         signature = tensors | pointers | sizes
         name = f"paged_attention {dtype} {group}x{size}"
         found.append(

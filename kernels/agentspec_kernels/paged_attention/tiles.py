@@ -25,28 +25,43 @@ class Tiles:
     offset into ``tables``, offset into ``paths`` (-1: position p lies where it would in a run).
 
     tables: [P] int32 page numbers. paths: [A] int32, rows of a span by depth. context: the most
-    positions that any row sees.
+    positions that any row sees. seen: [T] int64, the last position that each row sees.
     """
 
     tiles: Tensor
     tables: Tensor
     paths: Tensor
     context: int
+    seen: Tensor
 
     @classmethod
-    def build(cls, layout: PagedLayout, rows: int) -> Tiles:
-        """At most ``rows`` a tile; on the layout's device. The layout keeps it for later layers."""
-        names = [(name, rows) for name in ("tiles", "tables", "paths")]
+    def build(cls, layout: PagedLayout, rows: int, *, whole: bool = False) -> Tiles:
+        """At most ``rows`` a tile; on the layout's device. The layout keeps it for later layers.
+
+        whole: a row sees its whole span: a tile's last row then stands at the span's last position.
+        """
+        names = [(name, rows, whole) for name in ("tiles", "tables", "paths")]
         if names[0] not in layout.memo:
-            found = _build(layout, rows)
+            found = _build(layout, rows, whole)
             for name, values in zip(names, found, strict=True):
                 tensor = torch.tensor(values, dtype=torch.int32)
                 layout.memo[name] = tensor.to(layout.slots.device)
         tiles, tables, paths = (layout.memo[name] for name in names)
-        return cls(tiles, tables, paths, max(span.context for span in layout.spans))
+        context = max(span.context for span in layout.spans)
+        return cls(tiles, tables, paths, context, _seen(layout) if whole else layout.positions)
 
 
-def _build(layout: PagedLayout, rows: int) -> tuple[list[list[int]], list[int], list[int]]:
+def _seen(layout: PagedLayout) -> Tensor:
+    """[T] int64: the last position of each row's span."""
+    if ("seen",) not in layout.memo:
+        last = [span.context - 1 for span in layout.spans for _ in range(span.count)]
+        layout.memo[("seen",)] = torch.tensor(last, dtype=torch.int64).to(layout.slots.device)
+    return layout.memo[("seen",)]
+
+
+def _build(
+    layout: PagedLayout, rows: int, whole: bool
+) -> tuple[list[list[int]], list[int], list[int]]:
     tiles: list[list[int]] = []
     tables: list[int] = []
     paths: list[int] = []
@@ -56,7 +71,8 @@ def _build(layout: PagedLayout, rows: int) -> tuple[list[list[int]], list[int], 
         straight = _straight(span)
         for at in range(0, straight, rows):
             count = min(rows, straight - at)
-            tiles.append([first + at, count, span.start + at, span.start, table, -1])
+            position = span.context - count if whole else span.start + at
+            tiles.append([first + at, count, position, span.start, table, -1])
         for row in range(straight, span.count):
             path = span.path(row)
             position = span.start + len(path) - 1

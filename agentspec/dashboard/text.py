@@ -32,12 +32,14 @@ def plural(value: int, noun: str) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share of 1 as per cent: 0 %, 0.04 %, 3.1 %, 72 %, 100 %."""
+    """A share of 1 as per cent: 0 %, <0.01 %, 0.04 %, 3.1 %, 72 %, 100 %."""
     if value is None:
         return UNKNOWN
     percent = 100 * value
     if percent in (0, 100):
         return f"{percent:.0f}\u202f%"
+    if 0 < percent < 0.005:
+        return "<0.01\u202f%"
     digits = 2 if percent < 1 or percent > 99 else 1 if percent < 10 or percent > 90 else 0
     return f"{percent:.{digits}f}\u202f%"
 
@@ -67,11 +69,11 @@ def usd(nusd: int | None) -> str:
         return UNKNOWN
     if nusd == 0:
         return "$0"
-    dollars = Decimal(nusd) / 1_000_000_000
-    if abs(dollars) >= Decimal("0.01"):
-        return f"${dollars:,.2f}"
+    sign, dollars = "-" if nusd < 0 else "", abs(Decimal(nusd)) / 1_000_000_000
+    if dollars >= Decimal("0.01"):
+        return f"{sign}${dollars:,.2f}"
     digits = -dollars.adjusted() + 1
-    return f"${dollars:.{digits}f}"
+    return f"{sign}${dollars:.{digits}f}"
 
 
 def moment(ts_ms: int) -> datetime:

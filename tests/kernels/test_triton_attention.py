@@ -125,8 +125,9 @@ def test_a_row_does_not_depend_on_chunking() -> None:
     for start, stop in ((20, 21), (21, 29), (29, 35)):
         layout = PagedLayout.build([start], [stop - start], scene.tables, page_tokens=PAGE)
         query = scene.query[0][start - 20 : stop - 20]
-        sizes = {"split": SPLIT, "block": BLOCK}
-        out = kernel.paged_attention(query, scene.key, scene.value, layout, 8**-0.5, **sizes)
+        out = kernel.paged_attention(
+            query, scene.key, scene.value, layout, 8**-0.5, split=SPLIT, block=BLOCK
+        )
         parts.append(out)
     assert torch.equal(whole, torch.cat(parts))
 
@@ -147,7 +148,6 @@ def test_a_tree_has_the_bits_of_its_chains() -> None:
             for new, old in ((key, scene.key), (value, scene.value)):
                 new[table[to // PAGE], to % PAGE] = old[table[source // PAGE], source % PAGE]
         layout = PagedLayout.build([start], [len(path)], scene.tables, page_tokens=PAGE)
-        sizes = {"split": SPLIT, "block": BLOCK}
         query = scene.query[0][path]
-        chain = kernel.paged_attention(query, key, value, layout, 8**-0.5, **sizes)
+        chain = kernel.paged_attention(query, key, value, layout, 8**-0.5, split=SPLIT, block=BLOCK)
         assert torch.equal(chain[-1], found[row])

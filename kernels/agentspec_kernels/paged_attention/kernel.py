@@ -59,7 +59,8 @@ def _attend(
 ):
     """query [T, H, D], caches [P, G, J, D] -> out [S, T, H, D], maxima and sums [S, T, H] float32.
 
-    Program (tile, K/V head, split). WHOLE: rows of a tile see all its keys. query_row, query_head, page, token, head: strides.
+    Program (tile, K/V head, split). WHOLE: rows of a tile see all its keys. query_row, query_head,
+    page, token, head: strides.
     """
     tile = tiles + tl.program_id(0) * FIELDS
     kv_head, split = tl.program_id(1), tl.program_id(2)
@@ -209,11 +210,12 @@ def cases() -> list[Case]:
     names = ("query_row", "query_head", "page", "token", "head", "size", "splits")
     sizes = dict.fromkeys((*names, "heads"), "i32") | {"scale": "fp32"}
     found = []
-    for dtype, group, size in (
-        ("bf16", 3, 64),
-        ("bf16", 4, 128),
-        ("bf16", 1, 256),
-        ("fp32", 4, 64),
+    for dtype, group, size, whole in (
+        ("bf16", 3, 64, False),
+        ("bf16", 4, 128, False),
+        ("bf16", 4, 128, True),
+        ("bf16", 1, 256, False),
+        ("fp32", 4, 64, False),
     ):
         kind = torch.float32 if dtype == "fp32" else torch.bfloat16
         tensors = dict.fromkeys(("query", "key_cache", "value_cache"), f"*{dtype}")
@@ -223,10 +225,10 @@ def cases() -> list[Case]:
             "BLOCK": BLOCK,
             "FIELDS": FIELDS,
             "OPERAND": operand(kind),
-            "WHOLE": False,
+            "WHOLE": whole,
         }
         signature = tensors | pointers | sizes
-        name = f"paged_attention {dtype} {group}x{size}"
+        name = f"paged_attention {dtype} {group}x{size}{' whole' * whole}"
         found.append(
             Case(
                 name=name,

@@ -214,10 +214,15 @@ class CallGate:
         self._joiners: dict[int, CallJoiner] = {}
         self._sent: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
+        self._ended: set[int] = set()
 
     def chunk(self, chunk: ChatChunk) -> ChatChunk:
         """The chunk (changed in place) with the calls that it completes. Raises as ``whole``."""
         for choice in chunk.choices:
+            if choice.finish_reason:
+                # Some servers end an answer twice.
+                choice.finish_reason = None if choice.index in self._ended else choice.finish_reason
+                self._ended.add(choice.index)
             if choice.delta.tool_calls or (choice.finish_reason and choice.index in self._joiners):
                 self._pass(choice)
         if any(_says_nothing(choice) for choice in chunk.choices):

@@ -79,6 +79,8 @@ def test_an_answer_with_calls_ends_with_them_and_keeps_their_signatures(forced: 
     assert [call.extra_content for call in choice.delta.tool_calls or ()] == [SIGNED]
     end = gate.chunk(ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(), "stop")]))
     assert end.choices[0].finish_reason == reason
+    again = ChatChunk("i", 1, "m", [ChunkChoice(0, Delta(), "tool_calls")])
+    assert gate.chunk(again).choices == []
     whole = ToolCall(FunctionCall("f", "{}"), id="a", extra_content=SIGNED)
     message = AnswerMessage(tool_calls=[whole])
     gate = CallGate("c", forced=forced)

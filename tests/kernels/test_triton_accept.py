@@ -66,9 +66,10 @@ def same(given: Chains) -> None:
     assert found.token.tolist() == expected.token.tolist()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("masked, dense", [(False, False), (True, True)])
+@pytest.mark.parametrize(
+    "dtype, masked, dense", [(torch.float32, False, False), (torch.bfloat16, True, True)]
+)
 def test_equals_the_definition(rule: str, masked: bool, dense: bool, dtype: torch.dtype) -> None:
     same(chains(rule, dtype, seeded=False, masked=masked, dense=dense, seed=int(masked)))
 

@@ -87,15 +87,17 @@ def test_equals_the_definition(name: str, sizes: tuple[int, int, int], dtype: to
 
 
 @pytest.mark.parametrize("dtype", tuple(TOLERANCE))
-def test_a_block_sees_all_of_itself(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(kernel.paged_attention.__kwdefaults__, "split", SPLIT)
+def test_a_block_sees_all_of_itself(dtype: torch.dtype) -> None:
     scene = Scene([Span(31, 8), Span(0, 7), Span(3, 1)], (6, 2, 8), dtype)
     starts, counts = [31, 0, 3], [8, 7, 1]
     layout = PagedLayout.build(starts, counts, scene.tables, page_tokens=PAGE)
     pools = torch.cat(scene.query), scene.key, scene.value, layout
-    found, expected = (draft_block_attention(*pools, backend=b) for b in ("triton", "reference"))
+    found = kernel.paged_attention(*pools, 8**-0.5, split=SPLIT, block=BLOCK, whole=True)
+    expected = draft_block_attention(*pools, backend="reference")
     bound = TOLERANCE[dtype]
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+    chosen = draft_block_attention(*pools, backend="triton")
+    torch.testing.assert_close(chosen, expected, rtol=bound, atol=bound)
     causal = paged_attention(*pools, backend="reference")
     assert not torch.allclose(found[0], causal[0], atol=0.05)
     torch.testing.assert_close(found[7], causal[7], rtol=bound, atol=bound)

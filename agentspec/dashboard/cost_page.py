@@ -66,11 +66,14 @@ def tiles(found: Glance) -> list[Tile]:
     """The numbers at the top."""
     pools = sum(bill.total_nusd for bill in found.bills.values())
     idle = sum(bill.idle_nusd for bill in found.bills.values() if bill.idle_us is not None)
+    priced = sum(b.requests - b.unpriced for b in found.billed)
+    billed = text.usd(found.total_nusd - pools) if priced or not found.unpriced else "unknown"
+    known = text.usd(found.total_nusd) if found.bills or billed != "unknown" else "unknown"
     return [
-        Tile("Cost", text.usd(found.total_nusd), "provisioned and billed"),
+        Tile("Cost", known, "provisioned and billed"),
         Tile("Provisioned", text.usd(pools), text.plural(len(found.bills), "pool")),
         Tile("Idle", text.usd(idle), f"{text.share(idle / pools if pools else None)} of it"),
-        Tile("Billed by request", text.usd(found.total_nusd - pools), "at dated prices"),
+        Tile("Billed by request", billed, "at dated prices"),
         Tile("Unknown cost", text.exact(found.unpriced), "requests without a price"),
     ]
 

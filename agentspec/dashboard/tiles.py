@@ -38,7 +38,7 @@ def tiles(overview: Overview) -> list[Tile]:
         ),
         Tile("Tokens in", text.count(t.in_tok), f"{text.share(t.cached_share)} from the cache"),
         Tile("Tokens out", text.count(t.out_tok), f"{text.count(t.forced_tok)} set by a grammar"),
-        Tile("Spend", text.usd(t.cost_nusd), spent),
+        Tile("Spend", text.usd(t.cost_nusd) if priced or not t.unpriced else "unknown", spent),
         Tile(
             "Accepted length",
             text.decimal(acceptance.mean_length),

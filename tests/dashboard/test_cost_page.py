@@ -57,5 +57,11 @@ def test_without_prices_it_says_what_to_do(tmp_path: Path):
     assert "None has a price" in words(found) and "No other request" in words(found)
 
 
+def test_a_cost_that_nobody_knows_is_not_nothing(tmp_path: Path):
+    found = page(tmp_path, rows()[11:])
+    assert tile(found, "Cost") == tile(found, "Billed by request") == "unknown"
+    assert tile(found, "Unknown cost") == "1"
+
+
 def test_the_page_is_linked(tmp_path: Path):
     assert 'href="/dashboard/cost?range=24h" aria-current="page"' in page(tmp_path, [])

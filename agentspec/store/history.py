@@ -13,7 +13,17 @@ from .schema import request
 
 _WANTED = (
     *("id", "ts_ms", "status", "http_status", "finish_reason", "model", "upstream_model"),
-    *("backend", "key_id", "session_id", "client", "workload", "in_tok", "cached_tok", "out_tok", "spec_steps"),
+    *(
+        "backend",
+        "key_id",
+        "session_id",
+        "client",
+        "workload",
+        "in_tok",
+        "cached_tok",
+        "out_tok",
+        "spec_steps",
+    ),
     *("spec_accepted", "ttft_ms", "tpot_ms", "e2e_ms", "tool_calls", "tool_calls_valid"),
     *("tool_calls_dropped", "cost_fresh_nusd", "cost_cached_nusd", "cost_out_nusd", "decision"),
 )

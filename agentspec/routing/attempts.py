@@ -21,7 +21,7 @@ from agentspec.wire.errors import (
 
 from .circuit import Circuits
 from .decision import Decision
-from .retry import RetryBudget, again_s
+from .retry import RAN, RetryBudget, again_s
 
 Result = TypeVar("Result")
 QUEUE_STEP_S = 0.05
@@ -51,6 +51,11 @@ def may_fall_back(error: AgentspecError) -> bool:
     if isinstance(error, UpstreamUnreachable | UpstreamTimeout):
         return True
     return error.status is None or error.status >= 500 or error.status == 429
+
+
+def _at_fault(error: AgentspecError) -> bool:
+    """Whether an error says something of the backend, and not of what its model said."""
+    return may_fall_back(error) and error.code not in RAN
 
 
 class Attempts:
@@ -129,7 +134,7 @@ class Attempts:
         except AgentspecError as error:
             self.ended(decision)
             decision.failed(error)
-            if may_fall_back(error):
+            if _at_fault(error):
                 self._circuits.failed(name, error)
             else:
                 self._circuits.succeeded(name)
@@ -170,7 +175,7 @@ class Attempts:
 
     def broke(self, decision: Decision, error: AgentspecError) -> None:
         """The answer broke off after its first byte."""
-        if may_fall_back(error):
+        if _at_fault(error):
             self._circuits.failed(decision.chosen, error)
 
     async def _may_go_on(self, following: str) -> bool:

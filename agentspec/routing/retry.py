@@ -7,7 +7,12 @@ outage further calls stay below ``SHARE`` of the requests (and the few that lie 
 
 from __future__ import annotations
 
-from agentspec.wire.errors import AgentspecError, UpstreamFailed, UpstreamUnreachable
+from agentspec.wire.errors import (
+    CALL_CODES,
+    AgentspecError,
+    UpstreamFailed,
+    UpstreamUnreachable,
+)
 
 SHARE = 0.05
 AT_FIRST = 3.0
@@ -20,8 +25,10 @@ LONGEST_WAIT_S = 5.0
 # Answers of servers that turned a request away, or broke before they began: asked again, they may
 # serve it, and nothing was generated that anybody could bill.
 _TURNED_AWAY = (429, 500, 502, 503, 504, 529)
-# The model ran and its answer was no good, or time is up.
-_RAN = ("constraint_not_met", "invalid_tool_call", "deadline_exceeded")
+RAN = ("constraint_not_met", *CALL_CODES)
+"""The backend served, and what the model said was no good: no word about the backend."""
+# Or time is up, or the account is empty: neither is better in a second.
+_FINAL = (*RAN, "deadline_exceeded", "insufficient_quota")
 
 
 class RetryBudget:
@@ -52,7 +59,7 @@ def again_s(error: AgentspecError, tried: int, told_s: float, jitter: float) -> 
     tried: calls so far. told_s: what its Retry-After says, 0.0 without. jitter: in [0, 1), drawn
     for this wait.
     """
-    if tried >= TRIES_OF_ONE or not isinstance(error, UpstreamFailed) or error.code in _RAN:
+    if tried >= TRIES_OF_ONE or not isinstance(error, UpstreamFailed) or error.code in _FINAL:
         return None
     if not isinstance(error, UpstreamUnreachable) and error.status not in _TURNED_AWAY:
         return None

@@ -140,6 +140,8 @@ async def test_the_pause_is_what_retry_after_says_and_jitter():
         UpstreamFailed("x", status=429, headers={"Retry-After": "60"}),
         UpstreamFailed("x", status=500, headers={"x-should-retry": "false"}),
         UpstreamFailed("x", status=500, code="constraint_not_met"),
+        UpstreamFailed("x", status=502, code="invalid_answer"),
+        UpstreamFailed("x", status=429, code="insufficient_quota"),
         UpstreamDisconnected("x"),
         UpstreamTimeout("x"),
         UpstreamFailed("x", status=504, code="deadline_exceeded"),
@@ -151,6 +153,13 @@ async def test_the_pause_is_what_retry_after_says_and_jitter():
 async def test_what_is_not_asked_again_of_the_same_backend(error):
     world = World(Served("a", always(error)))
     assert await world.ask() is error and world.asked == 1
+
+
+async def test_what_a_model_says_opens_no_circuit():
+    world = World(Served("a", always(UpstreamFailed("x", status=502, code="invalid_tool_call"))))
+    for _ in range(5):
+        await world.ask()
+    assert world.circuits.ready("a")
 
 
 LONG = UpstreamFailed(

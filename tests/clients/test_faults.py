@@ -21,7 +21,7 @@ from .task import command_of
 
 pytestmark = pytest.mark.clients
 
-LIMIT_S, MOST_REQUESTS = 150.0, 40
+LIMIT_S, MOST_REQUESTS = 150.0, 80
 HUNG_S = 60.0
 """Without a request for so long, an agent that still runs is taken for hung."""
 # name: the fault, at the second request of the loop (the first of aider, which makes no more).

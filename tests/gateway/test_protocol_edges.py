@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from agentspec.gateway.surfaces.compaction import CUT
 from agentspec.settings import BackendSettings, ModelSettings, Settings
 from tests.gateway.scripts import REFUSALS
 from tests.gateway.sse import named_events
@@ -305,11 +306,13 @@ async def test_a_torn_call_is_told_by_its_code_on_every_surface(gateway):
         assert answer.status_code == 502 and "malformed_tool_call" in answer.text
 
 
-async def test_a_compaction_that_was_cut_is_no_summary(gateway):
+async def test_a_compaction_that_was_cut_says_so_to_whoever_goes_on(gateway, up):
     body = {"model": "cut_in_call", "input": "x"}
     answer = await gateway.http.post("/v1/responses/compact", json=body)
-    assert answer.status_code == 502
-    assert answer.json()["error"]["code"] == "summary_incomplete"
+    assert answer.status_code == 200
+    again = {"model": "good", "input": [*answer.json()["output"], {"role": "user", "content": "x"}]}
+    await gateway.http.post("/v1/responses", json=again)
+    assert up.seen[-1]["messages"][0]["content"].endswith(CUT)
 
 
 async def test_models_are_paged_as_anthropics_clients_ask(gateway):

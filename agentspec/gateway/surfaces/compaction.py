@@ -32,6 +32,9 @@ PROMPT = (
     "and what remains to be done. Write only the summary."
 )
 
+CUT = "\n[This summary was cut off here: ask for what may be missing.]"
+"""Behind a summary that reached its limit: whoever goes on from it is to know."""
+
 
 class CompactionSurface:
     name = "compact"
@@ -73,16 +76,11 @@ class CompactionAnswer:
 
     async def whole(self, response: ChatResponse) -> bytes:
         choice = response.choices[0]
-        if choice.finish_reason == "length":
-            raise UpstreamFailed(
-                "The model's summary was cut by its limit ('max_output_tokens'): what is missing "
-                "would be lost.",
-                param="max_output_tokens",
-                code="summary_incomplete",
-            )
         summary = split(choice.message.content or "")[1]
         if not summary:
             raise UpstreamFailed("The model wrote no summary.")
+        if choice.finish_reason in ("length", "content_filter"):
+            summary += CUT
         key = self._started.key
         item: dict[str, Any] = {
             "id": f"cmp_{key}",

@@ -1,15 +1,13 @@
 """Schemas for answers of foreign servers, which take more than our engine does: what a checker
 reads of them.
 
-A keyword that says nothing we can read (a type named "any", a pattern with look-behind) is left out
-by itself and logged once, so that all the others are still held; a reference that leads nowhere
-makes the whole schema meaningless and is refused.
+A keyword that we can't read (a type named "any", a pattern with look-behind) is refused by name
+before anything is asked, since an answer couldn't be held to it; so is a reference that leads
+nowhere.
 """
 
 from __future__ import annotations
 
-import logging
-from functools import lru_cache
 from typing import Any
 
 from agentspec.wire.chat import Tool
@@ -19,7 +17,6 @@ from .pattern import check_pattern
 from .refs import resolve
 from .schema import CHECKS, EXCLUSIVE, LISTS, MAPS, SINGLES, TYPES
 
-_log = logging.getLogger(__name__)
 _SHOWN_CHARS = 200
 
 
@@ -46,23 +43,23 @@ def _tool(tool: Tool, param: str) -> Tool:
 
 
 def readable(schema: Any, param: str, what: str) -> Any:
-    """A copy of ``schema`` without what can't be read. what: names its owner.
+    """A copy of ``schema`` in JSON Schema's spelling. what: names its owner.
 
-    Raises ``InvalidSchema`` where a reference leads nowhere, or out of the document.
+    Raises ``InvalidSchema`` for what can't be read, and where a reference leads nowhere.
     """
     if not isinstance(schema, dict):
         return schema
     reading = _Reading(schema, param, what)
     found = reading.node(schema, "")
     if reading.skipped:
-        _tell(what, ", ".join(reading.skipped)[:_SHOWN_CHARS])
+        places = ", ".join(reading.skipped)[:_SHOWN_CHARS]
+        raise InvalidSchema(
+            f"Invalid schema for {what}: these can't be checked, so the answer couldn't be held to "
+            f"them: {places}.",
+            param=param,
+            code="invalid_function_parameters" if "tools" in param else None,
+        )
     return found
-
-
-@lru_cache(maxsize=256)
-def _tell(what: str, skipped: str) -> None:
-    """Once for each: agents send the same tools with every turn."""
-    _log.warning("of the schema of %s these are not checked: %s", what, skipped)
 
 
 class _Reading:
@@ -84,10 +81,6 @@ class _Reading:
                 value = _type(value)
             if self.holds(key, value, here):
                 found[key] = self.value(key, value, here)
-        if len(found.get("patternProperties", ())) < len(_dict(node.get("patternProperties"))):
-            # Which of the others are additional is not known any more.
-            found.pop("additionalProperties", None)
-            found.pop("unevaluatedProperties", None)
         return found
 
     def refer(self, node: dict[str, Any]) -> None:

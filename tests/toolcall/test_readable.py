@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import pytest
@@ -32,18 +31,22 @@ def tool(schema: Any) -> Tool:
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_what_cannot_be_read_is_left_out_alone(odd: dict[str, Any], caplog: Any):
-    schema = {
-        "type": "OBJECT",
-        "properties": {"a": odd, "n": {"type": "INTEGER"}},
-        "required": ["n"],
-    }
-    with caplog.at_level(logging.WARNING):
-        checker = CallChecker(readable_tools([tool(schema)]))
-    for value in ('"ab"', '{"zab": 1}', "[1]"):
-        assert checker.check("f", f'{{"a": {value}, "n": 1}}').wrong is None
-    assert checker.check("f", '{"a": "ab"}').wrong is not None
-    assert checker.check("f", '{"a": "ab", "n": 1.5}').wrong is not None
+@pytest.mark.parametrize("wrap", [lambda odd: odd, lambda odd: {"not": odd}], ids=["plain", "not"])
+def test_what_cannot_be_checked_is_refused_by_its_place(odd: dict[str, Any], wrap: Any):
+    schema = {"type": "object", "properties": {"a": wrap(odd)}}
+    with pytest.raises(InvalidSchema, match=r"can't be checked.*properties\.a") as refused:
+        readable_tools([tool({"type": "object"}), tool(schema)])
+    assert refused.value.param == "tools[1].function.parameters"
+    with pytest.raises(InvalidSchema):
+        readable(schema, "response_format.json_schema.schema", "response_format")
+
+
+def test_types_in_capitals_are_read():
+    schema = {"type": "OBJECT", "properties": {"n": {"type": "INTEGER"}}, "required": ["n"]}
+    checker = CallChecker(readable_tools([tool(schema)]))
+    assert checker.check("f", '{"n": 1}').wrong is None
+    assert checker.check("f", "{}").wrong is not None
+    assert checker.check("f", '{"n": 1.5}').wrong is not None
     assert schema["type"] == "OBJECT"
 
 

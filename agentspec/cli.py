@@ -344,10 +344,11 @@ def _prices(name: str, args: argparse.Namespace) -> int:
 
 
 def _keys(name: str, args: argparse.Namespace) -> int:
-    from agentspec.store.keys_cli import run
+    from agentspec.store.keys_cli import MAKING, run
 
     settings = _settings(args)
-    settings.make_data_dir()
+    if name in MAKING:
+        settings.make_data_dir()
     return run(name, settings.database_url, settings.data_path, args)
 
 

@@ -32,6 +32,8 @@ _LIMITS = {
     "usd_total": "dollars in all",
 }
 NONE = "none"
+MAKING = ("create", "project create")
+"""Commands that make the ledger where there is none: keys come before the first start."""
 
 
 def add_parser(
@@ -102,13 +104,18 @@ def _project_parsers(keys: argparse._SubParsersAction) -> dict[str, argparse.Arg
 
 
 def run(name: str, database_url: str, folder: Path, args: argparse.Namespace) -> int:
-    """Carry a command out. folder: the data folder. Raises ``StoreError``, ``SQLAlchemyError``."""
+    """Carry a command out. folder: the data folder, which is there for those of ``MAKING``.
+
+    Raises ``StoreError``, ``SQLAlchemyError``.
+    """
     from .database import connect, missing_file
     from .keys import KeyStore
     from .keys_snapshot import mark
-    from .migrate import require_current, upgrade
+    from .migrate import require_current, require_file, upgrade
 
-    if missing_file(database_url) is not None:
+    if name not in MAKING:
+        require_file(database_url)  # SQLite would make an empty one
+    elif missing_file(database_url) is not None:
         upgrade(database_url)
     store = KeyStore(connect(database_url), _now_ms)
     try:

@@ -90,6 +90,7 @@ def test_a_small_budget_is_shown_as_what_it_is(keys, dollars, shown):
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(keys, words, told):
+    assert keys("project", "create", "team")[0] == 0  # which makes the ledger, too
     status, out, err = keys(*words)
     assert (status, out) == (2, "") and told in err and err.count("\n") == 1
 

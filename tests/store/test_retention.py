@@ -156,6 +156,11 @@ def test_export_holds_every_row_once(
         ["db", "export", "--to", "out"],
         ["prices", "set", "m", "--input", "1"],
         ["prices", "withdraw", "1"],
+        ["keys", "list"],
+        ["keys", "show", "k"],
+        ["keys", "limit", "k", "--rpm", "1"],
+        ["keys", "revoke", "k"],
+        ["keys", "project", "list"],
     ],
 )
 def test_a_folder_mistyped_stays_as_it_is(

@@ -20,14 +20,27 @@ def add_parsers(
     prune = kinds.add_parser("prune", help="delete what is older than a day")
     prune.add_argument("what", choices=["requests", "payloads", "minutes"])
     prune.add_argument("--before", type=_day, required=True, metavar="2026-07-01", help="UTC")
-    export = kinds.add_parser("export", help="rows as Parquet files, one a day")
-    export.add_argument("--to", type=Path, required=True, metavar="DIR")
-    export.add_argument("--since", type=_day, metavar="2026-07-01", help="UTC, inclusive")
-    export.add_argument("--until", type=_day, metavar="2026-08-01", help="UTC, exclusive")
+    export = _export_parser(kinds)
     rebuild = kinds.add_parser("rebuild-rollups", help="make the rollups anew from the rows")
     for name, parser in (("prune", prune), ("export", export), ("rebuild-rollups", rebuild)):
         settings(parser)
         parser.set_defaults(run=run(name))
+
+
+def _export_parser(kinds: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    export = kinds.add_parser("export", help="rows as Parquet files, kept payloads as JSON lines")
+    export.add_argument("--to", type=Path, metavar="DIR", help="rows, a Parquet file a day")
+    export.add_argument(
+        "--payloads",
+        type=Path,
+        metavar="FILE",
+        help="what was asked and answered, as it was kept, a JSON object a line",
+    )
+    export.add_argument("--surface", metavar="chat", help="payloads of this surface only")
+    export.add_argument("--status", metavar="ok", help="payloads of such requests only")
+    export.add_argument("--since", type=_day, metavar="2026-07-01", help="UTC, inclusive")
+    export.add_argument("--until", type=_day, metavar="2026-08-01", help="UTC, exclusive")
+    return export
 
 
 def run(name: str, args: argparse.Namespace, url: str) -> int:
@@ -75,19 +88,26 @@ def _prune(args: argparse.Namespace, url: str) -> int:
 def _export(args: argparse.Namespace, url: str) -> int:
     from .connection import reading
     from .export import ExportRefused, export
+    from .export_payloads import export_payloads
 
+    if args.to is None and args.payloads is None:
+        raise ExportRefused("name a folder (--to) or a file (--payloads)", param="--to")
+    if args.payloads is None and (args.surface or args.status):
+        raise ExportRefused("--surface and --status choose among --payloads", param="--payloads")
     if args.since is not None and args.until is not None and args.until <= args.since:
         raise ExportRefused("--until is exclusive: give a day after --since", param="--until")
+    span = {"since_ms": args.since, "until_ms": args.until}
     with reading(url) as connection:
-        done = export(
-            connection,
-            args.to,
-            since_ms=args.since,
-            until_ms=args.until,
-            told=lambda one: _say(f"{one.rows:9,d} rows  {one.path}"),
-        )
-    if not done:
-        _say("there are no rows in that time, so nothing was written")
+        if args.to is not None:
+            told = lambda one: _say(f"{one.rows:9,d} rows  {one.path}")  # noqa: E731
+            if not export(connection, args.to, told=told, **span):
+                _say("there are no rows in that time, so nothing was written")
+        if args.payloads is not None:
+            chosen = {"surface": args.surface, "status": args.status}
+            rows = export_payloads(connection, args.payloads, **span, **chosen)
+            _say(f"{rows:9,d} payloads  {args.payloads}")
+            if not rows:
+                _say("none are kept of that time: see store.payloads in docs/ledger.md")
     return 0
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, func, select
 
+from agentspec.cli import main
+from agentspec.engine.train.prompts import read_traffic
 from agentspec.store.journal import FOLDER, Journal
 from agentspec.store.payload import BLANK, payloads, redact
 from agentspec.store.record import CallRecord, CallsRecord, PayloadRecord, RequestRecord
@@ -45,6 +48,46 @@ def test_notes_lie_beside_the_row(tmp_path: Path, engine: Engine):
         ("response", f'{{"authorization": "Bearer {BLANK}"}}', 1),
     ]
     assert small < plain / 5
+
+
+def test_kept_payloads_go_out_as_lines(
+    tmp_path: Path, engine: Engine, url: str, capsys: pytest.CaptureFixture[str]
+):
+    body = '{"messages": [{"role": "user", "content": "password: \\"correct horse\\" \u2603"}]}'
+    kept = (("a", "chat", "ok"), ("b", "messages", "ok"), ("c", "chat", "error"))
+    with Journal(tmp_path) as journal:
+        for at_ms, (id, surface, status) in enumerate(kept, start=10):
+            journal.close(
+                RequestRecord(id=id, ts_ms=at_ms, surface=surface, status=status, model="m"),
+                PayloadRecord(id, at_ms, "request", body),
+                PayloadRecord(id, at_ms, "response", f"said {id}"),
+            )
+    journal.close(RequestRecord(id="d", ts_ms=20))  # of which nothing was kept
+    journal.release()
+    drain_once(tmp_path, engine)
+    config, out = tmp_path / "agentspec.toml", tmp_path / "traffic.jsonl"
+    config.write_text(f'[store]\nurl = "{url}"\n')
+    command = ["db", "export", "--config", str(config), "--payloads", str(out)]
+    assert main(command) == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["request_id"], line["kind"]) for line in lines] == [
+        (id, kind) for id, *_ in kept for kind in ("request", "response")
+    ]
+    assert [(line["surface"], line["status"]) for line in lines[::2]] == [k[1:] for k in kept]
+    assert "horse" not in out.read_text() and BLANK in lines[0]["text"]
+    assert (lines[0]["ts_ms"], lines[0]["model"], lines[0]["redacted"]) == (10, "m", 1)
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert main([*command, "--surface", "chat", "--status", "ok"]) == 0
+    assert [line["text"] for line in map(json.loads, out.read_text().splitlines())][1:] == [
+        "said a"
+    ]
+    (prompt,) = read_traffic(out)  # what ``agentspec draft regenerate --from-traffic`` reads
+    assert prompt.body["messages"][0]["content"].endswith("\u2603")
+    capsys.readouterr()
+    assert main([*command, "--since", "2001-01-01"]) == 0
+    assert "none are kept" in capsys.readouterr().out and out.read_text() == ""
+    assert main(command[:-2]) != 0
+    assert "--payloads" in capsys.readouterr().err
 
 
 def test_read_twice_they_are_written_once(tmp_path: Path, engine: Engine):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import logging
 import os
 import signal
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentspec import __version__
+from agentspec.logs import FORMATS, configure
 from agentspec.settings import Settings, SettingsError, export, load
 
 if TYPE_CHECKING:
@@ -123,6 +123,9 @@ def _add_settings(parser: argparse.ArgumentParser, *, address: bool = False) -> 
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"]
     )
+    parser.add_argument(
+        "--log-format", default="text", choices=FORMATS, help="of what is logged, on stderr"
+    )
     parser.add_argument("--resolved", metavar="FILE", help=argparse.SUPPRESS)
 
 
@@ -189,10 +192,7 @@ def _add_db(commands: argparse._SubParsersAction) -> None:
 def _settings(args: argparse.Namespace, *, engine: bool = False) -> Settings:
     """The settings that the arguments mean. ``--host`` and ``--port`` are the gateway's, or the
     engine's. Raises ``SettingsError``."""
-    logging.basicConfig(level=args.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-    if args.log_level == "info":
-        for talkative in ("alembic", "uvicorn.error"):
-            logging.getLogger(talkative).setLevel(logging.WARNING)
+    configure(args.log_level, args.log_format)
     if args.resolved:
         from agentspec.supervisor.installation import read_resolved
 
@@ -223,15 +223,19 @@ def _serve(args: argparse.Namespace) -> int:
             "the engine needs torch: install 'agentspec[engine]', or run 'agentspec gateway serve' "
             "in front of other backends"
         )
-    _keep_running(Installation(settings, with_engine=with_engine, log_level=args.log_level))
+    _keep_running(Installation(settings, with_engine=with_engine, **_logging(args)))
     return 0
 
 
 def _gateway_serve(args: argparse.Namespace) -> int:
     from agentspec.supervisor.installation import Installation
 
-    _keep_running(Installation(_settings(args), with_engine=False, log_level=args.log_level))
+    _keep_running(Installation(_settings(args), with_engine=False, **_logging(args)))
     return 0
+
+
+def _logging(args: argparse.Namespace) -> dict[str, str]:
+    return {"log_level": args.log_level, "log_format": args.log_format}
 
 
 def _keep_running(installation: Installation) -> None:

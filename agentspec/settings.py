@@ -19,6 +19,7 @@ from msgspec import Meta
 from .settings_drafts import DraftSettings
 from .settings_routing import Capability, RoutingSettings, is_http
 from .settings_scheduling import SchedulingSettings
+from .settings_telemetry import TelemetrySettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[int, Meta(gt=0)]
@@ -225,6 +226,7 @@ class Settings(_Section):
     engine: EngineSettings = msgspec.field(default_factory=EngineSettings)
     store: StoreSettings = msgspec.field(default_factory=StoreSettings)
     routing: RoutingSettings = msgspec.field(default_factory=RoutingSettings)
+    telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
     backends: dict[str, BackendSettings] = {}
     models: dict[str, ModelSettings] = {}
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from agentspec.settings import BackendSettings, secret
+from agentspec.tracing import current
 from agentspec.wire.errors import (
     UpstreamDisconnected,
     UpstreamFailed,
@@ -102,6 +103,9 @@ class HttpClient:
         self, url: str, body: bytes, headers: dict[str, str] | None
     ) -> aiohttp.ClientResponse:
         session = self._open_session()
+        trace = current.get()
+        if trace is not None and trace.upstream:
+            headers = {**trace.upstream, **(headers or {})}
         try:
             async with asyncio.timeout(self._settings.first_byte_timeout_s):
                 return await session.post(url, data=body, headers=headers, allow_redirects=False)

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from agentspec import tracing
 from agentspec.pauses import ShortPauses
 from agentspec.settings import Settings
 from agentspec.settings_drafts import DraftSettings
@@ -60,6 +61,7 @@ def create_engine_app(service: EngineService, guard: Guard | None = None) -> Fas
     """
 
     async def check_key(request: Request) -> None:
+        tracing.current.set(tracing.begin(request.headers))
         if guard is not None and request.url.path != "/health":
             guard.check(request.headers)
 

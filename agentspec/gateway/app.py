@@ -12,6 +12,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from functools import partial
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -20,9 +21,10 @@ from starlette.routing import Route
 
 from agentspec.backends.base import Backend
 from agentspec.backends.registry import build
-from agentspec.settings import VENDOR_KINDS, ServerSettings, Settings, with_defaults
+from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
 from agentspec.store.journal import Journal
 from agentspec.store.pricer import Pricer
+from agentspec.tracing import begin
 from agentspec.wire.chat import encode
 from agentspec.wire.errors import (
     AgentspecError,
@@ -48,6 +50,7 @@ from .metrics import CONTENT_TYPE, Metrics
 from .routes import Served, served
 from .service import TurnService
 from .stored import stored_responses
+from .telemetry import Telemetry, telemetry_for
 
 
 def create_app(
@@ -75,7 +78,9 @@ def create_app(
     limits = limits_for(settings, pricer, clock)
     journal = Journal(settings.data_path) if journal is None else journal
     choosing = Choosing(settings, used, pricer, clock)
-    ledger = Ledger(journal, metrics, pricer, (limits.settle, choosing.settle))
+    telemetry = telemetry_for(settings)
+    settle = (limits.settle, choosing.settle, *telemetry.settle)
+    ledger = Ledger(journal, metrics, pricer, settle)
     vendors = frozenset(n for n, b in settings.backends.items() if b.kind in VENDOR_KINDS)
     parts = (settings.models, choosing, ledger, clock, limits)
     app = FastAPI(
@@ -83,14 +88,14 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        lifespan=_closing(used, kept, pricer, access, limits, choosing),
+        lifespan=_closing(used, kept, pricer, access, limits, choosing, telemetry),
     )
     services = (
         TurnService(*parts, vendors=vendors, payloads=settings.store.payloads),
         EmbeddingService(*parts, vendors=vendors),
     )
     app.router.routes.extend(
-        _endpoints(served(*services, settings.models, used, kept), access, clock, settings.server)
+        _endpoints(served(*services, settings.models, used, kept), access, clock, settings)
     )
     app.include_router(_operations(settings, used, metrics))
     locked = [Depends(_key_check(access))]
@@ -103,14 +108,18 @@ def create_app(
 
 
 def _endpoints(
-    served: Iterable[Served], access: Access, clock: Clock, server: ServerSettings
+    served: Iterable[Served], access: Access, clock: Clock, settings: Settings
 ) -> Iterator[Route]:
+    server, asked = settings.server, settings.telemetry
+    exporting = asked.otlp_url is not None and asked.traces
+    tracing = partial(begin, exporting=exporting, chance=asked.sample)
     for path, answering, errors in served:
         endpoint = Endpoint(
             answering,
             errors,
             access,
             clock,
+            tracing,
             max_body_bytes=server.max_body_bytes,
             keepalive_s=server.keepalive_s,
         )
@@ -126,6 +135,7 @@ def _closing(
     access: Access,
     limits: Limits,
     choosing: Choosing,
+    telemetry: Telemetry,
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -138,6 +148,7 @@ def _closing(
         for backend in backends.values():
             await backend.aclose()
         kept.close()
+        await telemetry.aclose()
 
     return lifespan
 

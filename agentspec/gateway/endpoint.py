@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.types import Receive, Scope, Send
 
+from agentspec.tracing import Trace, current
 from agentspec.wire.errors import AgentspecError, InternalError
 
 from .access import Access
@@ -27,7 +28,8 @@ class Endpoint:
     """Reads the request, checks the key, and hands over.
 
     answering: what answers, given the body, the headers (names in lower case), whose key it is, and
-    the exchange. errors: how the protocol spells an error.
+    the exchange. errors: how the protocol spells an error. tracing: the trace that a request's
+    headers name, or a new one.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Endpoint:
         errors: ErrorShape,
         access: Access,
         clock: Clock,
+        tracing: Callable[[Mapping[str, str]], Trace],
         *,
         max_body_bytes: int,
         keepalive_s: float,
@@ -44,6 +47,7 @@ class Endpoint:
         self._errors = errors
         self._access = access
         self._clock = clock
+        self._tracing = tracing
         self._max_body_bytes = max_body_bytes
         self._keepalive_s = keepalive_s
 
@@ -57,6 +61,7 @@ class Endpoint:
         )
         exchange.request_id = self._clock.request_id()
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        current.set(self._tracing(headers))
         try:
             identity = await self._access.identify(headers)
             if not identity.key_id:

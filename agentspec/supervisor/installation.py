@@ -57,10 +57,12 @@ class Installation:
     a data folder that is in use or can't be used.
     """
 
-    def __init__(self, settings: Settings, *, with_engine: bool, log_level: str):
+    def __init__(
+        self, settings: Settings, *, with_engine: bool, log_level: str, log_format: str = "text"
+    ):
         self.settings = settings
         self._with_engine = with_engine
-        self._log_level = log_level
+        self._logging = ["--log-level", log_level, "--log-format", log_format]
         self._sockets: dict[str, socket.socket] = {}
         self._lock_fd: int | None = None
         self._settings_file: Path | None = None
@@ -170,7 +172,7 @@ class Installation:
     ) -> ChildSpec:
         assert self._settings_file is not None, "children() is called inside the context"
         line = [sys.executable, "-m", "agentspec", *command]
-        line += ["--resolved", str(self._settings_file), "--log-level", self._log_level]
+        line += ["--resolved", str(self._settings_file), *self._logging]
         if listener is None:
             return ChildSpec(name, line, stage=stage)
         fd = self._sockets[listener].fileno()

@@ -16,6 +16,9 @@ LEAVES = {
     "settings_drafts",
     "settings_routing",
     "settings_scheduling",
+    "settings_telemetry",
+    "logs",
+    "tracing",
     "resources",
     "pauses",
 }
@@ -34,6 +37,9 @@ ARROWS: dict[str, set[str]] = {
     "settings": set(),
     "settings_drafts": set(),
     "settings_routing": set(),
+    "settings_telemetry": set(),
+    "logs": set(),
+    "tracing": set(),
     "resources": set(),
     "pauses": set(),
     "agentspec": set(),
@@ -52,6 +58,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("agentspec.store", "agentspec.bench"),
     "alembic": ("agentspec.store",),
     "litellm": ("agentspec.backends",),
+    "opentelemetry": ("agentspec.gateway.otlp", "agentspec.gateway.telemetry"),
     "fastapi": ("agentspec.gateway", "agentspec.dashboard", "agentspec.engine.server"),
     "uvicorn": ("agentspec.gateway", "agentspec.engine.server", "agentspec.cli", "agentspec.bench"),
 }
@@ -133,7 +140,12 @@ from agentspec.settings import Settings, with_defaults
 create_app(with_defaults(Settings(data_dir={str(tmp_path)!r})))
 assert not any(m.startswith(("agentspec.engine", "agentspec_kernels")) for m in sys.modules)
 """
-    done = _run([*ENGINE_ONLY, "outlines", "outlines_core", "litellm"], rooms, then=then)
+    done = _run(
+        [*ENGINE_ONLY, "outlines", "outlines_core", "litellm", "opentelemetry.sdk"],
+        rooms,
+        skipped=("agentspec.gateway.otlp",),
+        then=then,
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -11,6 +11,7 @@ from agentspec.wire.extension import SpecRequest
 from .base import Turn
 from .load import Load, Names, PageReader
 from .openai import OpenAIBackend
+from .version import version_at
 
 
 class EngineBackend(OpenAIBackend):
@@ -23,7 +24,13 @@ class EngineBackend(OpenAIBackend):
 
     def __init__(self, name: str, settings: BackendSettings):
         super().__init__(name, settings)
-        self._page = PageReader(Names("agentspec_engine_running", "agentspec_engine_waiting"))
+        self._page = PageReader(
+            Names(
+                "agentspec_engine_running",
+                "agentspec_engine_waiting",
+                used="agentspec_engine_kv_used_ratio",
+            )
+        )
 
     def extension(self, turn: Turn) -> SpecRequest | None:
         return turn.extension
@@ -38,6 +45,9 @@ class EngineBackend(OpenAIBackend):
     async def load(self) -> Load | None:
         page = await self._http.get(f"{self._http.origin}/metrics")
         return self._page.read(page.decode("utf-8", "replace"))
+
+    async def version(self) -> str | None:
+        return await version_at(self._http, "/health", "version")
 
     async def embed(self, turn: Turn) -> dict[str, msgspec.Raw]:
         raise InvalidRequest(

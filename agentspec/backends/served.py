@@ -14,6 +14,7 @@ from agentspec.wire.service import ModelCard
 from .base import Turn
 from .load import Load, Names, PageReader
 from .openai import OpenAIBackend
+from .version import version_at
 
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 _LIST = msgspec.json.Decoder(list[dict[str, Any]])
@@ -24,6 +25,8 @@ class ServedBackend(OpenAIBackend):
     """A server with ``/health`` and, where ``names`` says what stands there, ``/metrics``."""
 
     names: ClassVar[Names]
+    version_path: ClassVar[str] = "/version"
+    version_field: ClassVar[str] = "version"
 
     def __init__(self, name: str, settings: BackendSettings):
         super().__init__(name, settings)
@@ -44,6 +47,9 @@ class ServedBackend(OpenAIBackend):
                 return None
             raise
         return self._page.read(page.decode("utf-8", "replace"))
+
+    async def version(self) -> str | None:
+        return await version_at(self._http, self.version_path, self.version_field)
 
 
 class VLLMBackend(ServedBackend):
@@ -66,6 +72,7 @@ class SGLangBackend(ServedBackend):
     with ``--enable-cache-report``. Its page is there with ``--enable-metrics``."""
 
     kind = "sglang"
+    version_path = "/get_server_info"
     names = Names(
         running="sglang:num_running_reqs",
         waiting="sglang:num_queue_reqs",
@@ -84,6 +91,7 @@ class LlamaCppBackend(ServedBackend):
     window is that of a slot (``/props``)."""
 
     kind = "llamacpp"
+    version_path, version_field = "/props", "build_info"
     names = Names(running="llamacpp:requests_processing", waiting="llamacpp:requests_deferred")
 
     async def load(self) -> Load | None:

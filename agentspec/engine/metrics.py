@@ -97,9 +97,12 @@ class _StatsCollector(Collector):
         yield GaugeMetricFamily(PREFIX + "running", "Sequences that run", stats.running)
         yield GaugeMetricFamily(PREFIX + "waiting", "Sequences that wait", stats.waiting)
         pages = GaugeMetricFamily(PREFIX + "pages", "Pages of the K/V pool", labels=["state"])
-        for state in ("used", "cached", "free"):
-            pages.add_metric([state], getattr(stats, f"pages_{state}"))
+        counted = {state: getattr(stats, f"pages_{state}") for state in ("used", "cached", "free")}
+        for state, count in counted.items():
+            pages.add_metric([state], count)
         yield pages
+        share = counted["used"] / max(1, sum(counted.values()))
+        yield GaugeMetricFamily(PREFIX + "kv_used_ratio", "Share of the K/V pool in use", share)
         for name, what, value in (
             ("steps", "Engine steps", stats.steps),
             ("forwards", "Forward passes", stats.forwards),

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from agentspec import tracing
+from agentspec import __version__, tracing
 from agentspec.pauses import ShortPauses
 from agentspec.settings import Settings
 from agentspec.settings_drafts import DraftSettings
@@ -155,7 +155,8 @@ async def drop_draft(request: Request, name: str) -> Response:
 
 async def health(request: Request) -> Response:
     healthy = service_of(request).healthy
-    return json_response({"status": "ok" if healthy else "failed"}, 200 if healthy else 503)
+    told = {"status": "ok" if healthy else "failed", "version": __version__}
+    return json_response(told, 200 if healthy else 503)
 
 
 async def metrics(request: Request) -> Response:

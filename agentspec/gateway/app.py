@@ -19,6 +19,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from agentspec import __version__
 from agentspec.backends.base import Backend
 from agentspec.backends.registry import build
 from agentspec.settings import VENDOR_KINDS, Settings, with_defaults
@@ -175,7 +176,7 @@ def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Me
 
     @page("/health")
     async def health() -> Response:
-        return _json({"status": "ok"})
+        return _json({"status": "ok", "version": __version__})
 
     @page("/ready")
     async def ready() -> Response:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from agentspec.backends.base import Backend
 from agentspec.backends.load import Load, TellsLoad
 from agentspec.backends.registry import build
+from agentspec.backends.version import TellsVersion
 from agentspec.dashboard.context import EngineState
 from agentspec.settings import VENDOR_KINDS, Settings
 from agentspec.wire.errors import AgentspecError
@@ -46,12 +47,13 @@ async def _state(settings: Settings, name: str, backend: Backend) -> EngineState
         return EngineState(name, chosen.kind, where, f"no answer within {LIMIT_S:g} s")
     if not healthy:
         return EngineState(name, chosen.kind, where, "takes no requests now")
-    load = await _load(backend)
+    load, version = await asyncio.gather(_load(backend), _version(backend))
     return EngineState(
         name,
         chosen.kind,
         where,
         "ok",
+        version=version,
         running=load.running if load else None,
         waiting=load.waiting if load else None,
         kv_used=load.kv_used if load else None,
@@ -65,6 +67,16 @@ async def _load(backend: Backend) -> Load | None:
     try:
         async with asyncio.timeout(LIMIT_S):
             return await backend.load()
+    except (AgentspecError, TimeoutError):
+        return None
+
+
+async def _version(backend: Backend) -> str | None:
+    if not isinstance(backend, TellsVersion):
+        return None
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            return await backend.version()
     except (AgentspecError, TimeoutError):
         return None
 

@@ -18,9 +18,17 @@ vllm:kv_cache_usage_perc 0.25
 """
 
 
+PAGES = {
+    "/metrics": METRICS,
+    "/version": b'{"version": "0.31.0"}',
+    "/get_server_info": b'{"version": "0.5.23", "model_path": "m"}',
+    "/props": b'{"build_info": "b6000-abc"}',
+}
+
+
 class Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        body = METRICS if self.path == "/metrics" else b"{}"
+        body = PAGES.get(self.path, b"{}")
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -56,6 +64,13 @@ def test_each_backend_in_its_way(url: str):
     assert here.address == url and here.backend == "here"
     assert (away.health, away.running) == ("takes no requests now", None)
     assert (vendor.health, vendor.kind) == ("not asked", "litellm")
+
+
+def test_each_tells_its_version_in_its_way(url: str):
+    kinds = ("vllm", "sglang", "llamacpp", "engine")
+    settings = Settings(backends={k: BackendSettings(kind=k, url=f"{url}/v1") for k in kinds})
+    told = {state.kind: state.version for state in engine_states(settings)}
+    assert told == {"vllm": "0.31.0", "sglang": "0.5.23", "llamacpp": "b6000-abc", "engine": None}
 
 
 def test_an_address_tells_no_secret():

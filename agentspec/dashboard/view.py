@@ -16,8 +16,9 @@ FILTERS = {
     "workload": "workload",
     "client": "client",
     "key": "key_id",
+    "project": "project",
 }
-"""Name in the URL -> column of ``request``: the filters that every page takes."""
+"""Name in the URL -> column of ``request`` (or a project): the filters that every page takes."""
 
 LIST_FILTERS = FILTERS | {"session": "session_id", "status": "status"}
 """Those that a list of requests takes."""

@@ -9,10 +9,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection, event
 
 from .grouping import readable
+from .projects import of_projects
 from .reader import Reader
 from .rebuild import floors
 from .slices import Slice
-from .window import Window
+from .window import Where, Window
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Look:
     """One snapshot of the database. slice: what the page is about; sql: what was run for the
     questions since ``take_sql``, values in place, to be run as it is."""
 
-    def __init__(self, connection: Connection, window: Window, where: Mapping[str, str]):
+    def __init__(self, connection: Connection, window: Window, where: Where):
         self._connection = connection
         plain = Slice(window, where, floors(connection))
         self.slice = readable(connection, plain, set(where))
@@ -67,7 +68,8 @@ class Board(Reader):
 
     @contextmanager
     def look(self, window: Window, where: Mapping[str, str] | None = None) -> Iterator[Look]:
-        """where: column -> value. Raises as ``Reader``'s questions do, and ``TooManyRows``."""
+        """where: column -> value; "project" means the keys that are now in it. Raises as
+        ``Reader``'s questions do, and ``TooManyRows``."""
         kept = {name: value.replace("\0", "\ufffd") for name, value in (where or {}).items()}
         with self._snapshot() as connection:
-            yield Look(connection, window, kept)
+            yield Look(connection, window, of_projects(connection, kept))

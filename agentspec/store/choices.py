@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, select
 
+from . import projects
 from .rollup_schema import rollup_dim
 
 MOST = 200
@@ -18,4 +19,5 @@ def choices(connection: Connection) -> dict[str, list[str]]:
         for name, value in zip(names, row, strict=True):
             if value:
                 found[name].add(value)
-    return {name: sorted(values)[:MOST] for name, values in found.items()}
+    known = {name: sorted(values)[:MOST] for name, values in found.items()}
+    return known | {projects.PROJECT: projects.names(connection)[:MOST]}

@@ -5,21 +5,19 @@ A property that few requests have would otherwise be looked for in every row of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, select
 
 from .rebuild import floors
 from .rollup_schema import CUBE_LEVELS, CUBES, HOUR_MS, LEVELS, rollup, rollup_dim
-from .window import Window
+from .window import Where, Window, holds
 
 FEW = 2
 """So many hours of rows are read rather than cut finer."""
 
 
-def spans(
-    connection: Connection, window: Window, where: Mapping[str, str], limit: int
-) -> list[Window]:
+def spans(connection: Connection, window: Window, where: Where, limit: int) -> list[Window]:
     """Parts of the window, the newest first, that hold its newest ``limit`` requests (all of them,
     where there are fewer) whose columns have the values of ``where``.
 
@@ -31,7 +29,8 @@ def spans(
         return found
     complete = floors(connection)
     dims = select(rollup_dim.c.id).where(
-        rollup_dim.c.cube == cube, *(rollup_dim.c[name] == value for name, value in where.items())
+        rollup_dim.c.cube == cube,
+        *(holds(rollup_dim.c[name], value) for name, value in where.items()),
     )
     ids = list(connection.execute(dims).scalars())
     for level in CUBE_LEVELS[cube]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -11,7 +10,7 @@ from sqlalchemy import Connection, RowMapping, and_, or_, select
 from .newest import spans
 from .record import RequestRecord
 from .schema import request
-from .window import Window, equal
+from .window import Where, Window, equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ def recent(
     limit: int,
     *,
     filters: Filters = Filters(),
-    where: Mapping[str, str] | None = None,
+    where: Where | None = None,
     before: tuple[int, str] | None = None,
 ) -> list[RequestRecord]:
     """The newest requests of the window, newest first.

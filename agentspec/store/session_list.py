@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, or_, select
@@ -10,7 +9,7 @@ from sqlalchemy import Connection, and_, or_, select
 from .record import CallRecord
 from .rollup_schema import SESSION_SUMS, rollup_session
 from .schema import request, tool_call
-from .window import Window
+from .window import Where, Window, holds
 
 KNOWN = ("key_id", "client", "model")
 """Columns by which sessions can be chosen."""
@@ -52,7 +51,7 @@ def sessions(
     connection: Connection,
     window: Window,
     limit: int,
-    where: Mapping[str, str] | None = None,
+    where: Where | None = None,
     before: tuple[int, str] | None = None,
 ) -> list[Session]:
     """Sessions whose last request lies in the window, the newest first. where: of ``KNOWN``;
@@ -61,7 +60,7 @@ def sessions(
     query = select(*(c[name] for name in _COLUMNS)).where(
         c.last_ms >= window.since_ms,
         c.last_ms < window.until_ms,
-        *(c[name] == value for name, value in (where or {}).items()),
+        *(holds(c[name], value) for name, value in (where or {}).items()),
     )
     if before is not None:
         last_ms, id = before

@@ -28,7 +28,7 @@ from .parts import Part, cube_of, parts
 from .rollup import LARGEST
 from .rollup_schema import PLACE, hist, rollup, rollup_dim
 from .schema import request
-from .window import Window, total
+from .window import Where, Window, holds, total
 
 ROWS_READ = 10_000
 """Up to so many requests in a window, what only rows can tell exactly is read from the rows."""
@@ -36,13 +36,13 @@ ROWS_READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """where: dimension -> value, of one cube (``rollup_schema.CUBES``). floors: see ``parts``.
+    """where: dimension -> value (or values), of one cube (``rollup_schema.CUBES``). floors: see ``parts``.
 
     rows: read nothing but rows, whose every column then is a dimension; for windows of few.
     """
 
     window: Window
-    where: Mapping[str, str] = field(default_factory=dict)
+    where: Where = field(default_factory=dict)
     floors: Mapping[str, int] = field(default_factory=dict)
     rows: bool = False
 
@@ -102,7 +102,7 @@ def counts(connection: Connection, slice: Slice, metric: str) -> Counts:
         if slice.where:
             dims = select(rollup_dim.c.id).where(
                 rollup_dim.c.cube == cube,
-                *(rollup_dim.c[name] == value for name, value in slice.where.items()),
+                *(holds(rollup_dim.c[name], value) for name, value in slice.where.items()),
             )
             query = query.where(table.c.dim_id.in_(dims))
         for packed in connection.execute(query).scalars():
@@ -170,7 +170,7 @@ def bounded(value: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def _filters(source: _Source, slice: Slice) -> list[ColumnElement[bool]]:
-    return [source.dimensions[name] == value for name, value in slice.where.items()]
+    return [holds(source.dimensions[name], value) for name, value in slice.where.items()]
 
 
 def _counts_in_rows(connection: Connection, window: Window, slice: Slice, metric: str) -> Counts:

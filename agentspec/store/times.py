@@ -11,6 +11,7 @@ from .grouping import grouped, readable
 from .histogram import Counts, add, percentiles
 from .latency import PERCENTILES
 from .slices import Slice, counts
+from .window import Value
 
 KINDS = ("ttft", "tpot", "e2e", "queue")
 ALL = "\0all"
@@ -38,8 +39,8 @@ def times(connection: Connection, slice: Slice, by: str) -> dict[str, Times]:
 
 
 def _counted(connection: Connection, slice: Slice, where: dict[str, str]) -> dict[str, Counts]:
-    where = {**slice.where, "status": "ok", **where}
-    one = readable(connection, replace(slice, where=where), set(where))
+    wanted: dict[str, Value] = {**slice.where, "status": "ok", **where}
+    one = readable(connection, replace(slice, where=wanted), set(wanted))
     return {kind: counts(connection, one, kind) for kind in KINDS}
 
 

@@ -10,7 +10,7 @@ from . import slices
 from .rollup_schema import SUMS, rollup_session
 from .schema import request
 from .slices import Slice, sums
-from .window import equal
+from .window import equal, holds
 
 _OF_SESSIONS = ("key_id", "client", "model")
 
@@ -100,7 +100,7 @@ def _sessions(connection: Connection, slice: Slice) -> int:
         )
         return connection.scalar(select(func.count()).select_from(query.distinct().subquery())) or 0
     c = rollup_session.c
-    known = [c[name] == value for name, value in slice.where.items() if name in _OF_SESSIONS]
+    known = [holds(c[name], value) for name, value in slice.where.items() if name in _OF_SESSIONS]
     # The index on time would look up each session for its key: reading all of them is quicker.
     last_ms = c.last_ms + 0 if known else c.last_ms
     under_way = and_(last_ms >= window.since_ms, c.first_ms < window.until_ms)

@@ -9,6 +9,12 @@ from sqlalchemy import BigInteger, ColumnElement, and_, cast, func
 
 from .schema import request
 
+Value = str | tuple[str, ...]
+"""What a column must be: this, or one of these."""
+
+Where = Mapping[str, Value]
+"""Column -> value, "" for one that is not known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -26,11 +32,16 @@ class Window:
         return and_(request.c.ts_ms >= self.since_ms, request.c.ts_ms < self.until_ms)
 
 
-def equal(where: Mapping[str, str]) -> list[ColumnElement[bool]]:
-    """The conditions that columns of ``request`` have these values, "" for one that isn't known."""
+def holds(column: ColumnElement[str], value: Value) -> ColumnElement[bool]:
+    """The condition that the column has that value, or one of those."""
+    return column.in_(value) if isinstance(value, tuple) else column == value
+
+
+def equal(where: Where) -> list[ColumnElement[bool]]:
+    """The conditions that columns of ``request`` have these values."""
     c = request.c
     return [
-        (func.coalesce(c[name], "") if c[name].nullable else c[name]) == value
+        holds(func.coalesce(c[name], "") if c[name].nullable else c[name], value)
         for name, value in where.items()
     ]
 

@@ -36,8 +36,9 @@ ROWS_READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """where: dimension -> value (or values), of one cube (``rollup_schema.CUBES``). floors: see ``parts``.
+    """where: dimension -> value (or values), of one cube (``rollup_schema.CUBES``).
 
+    floors: see ``parts``.
     rows: read nothing but rows, whose every column then is a dimension; for windows of few.
     """
 

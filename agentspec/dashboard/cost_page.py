@@ -242,13 +242,18 @@ def _elsewhere(look: Look, view: View, found: Glance, part: Window) -> list[Bloc
             money("Cost here", "here_nusd"),
             money("Cost there", "there_nusd"),
             money("Saved", "saved_nusd"),
-            share("Breaks even when busy", "break_even_share"),
+            Column("Breaks even when busy", "break_even_share", _reachable),
             label("Tokenizer", "tokenizer"),
         ],
         rows if whole else [],
         empty=empty,
     )
     return [asked(look, block)]
+
+
+def _reachable(share: float | None) -> str:
+    """A utilisation; above 1 none is enough."""
+    return "never" if share is not None and share > 1 else text.share(share)
 
 
 def _other(name: str, bill: Bill, other: Counterfactual) -> tuple[Any, ...]:

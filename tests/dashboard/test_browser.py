@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agentspec.dashboard.pages import MENU, request_url
@@ -103,6 +104,21 @@ def test_every_page_fits_the_window_and_breaks_no_policy(page: Page, records: li
         for width in (360, 1440):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_axe_finds_nothing(page: Page, records: list[RequestRecord]):
+    """Every rule of axe-core on every page; in the dark on those that have all the colours."""
+    session = f"/dashboard/sessions/{quote(records[0].session_id)}"
+    few = ("/dashboard", "/dashboard/speculation", "/dashboard/cost", request_url(records[0]))
+    page.goto("/dashboard")
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    found = {}
+    for path in few if dark else (*MENU, request_url(records[0]), session):
+        page.goto(f"{path}?range=1h")
+        for violation in Axe().run(page).response["violations"]:
+            found[path, violation["id"]] = [node["html"][:200] for node in violation["nodes"]][:3]
+        page.evaluate("delete window.axe")
+    assert found == {}
 
 
 def test_colours_can_be_chosen_and_stay(page: Page):

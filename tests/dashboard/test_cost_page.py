@@ -10,8 +10,12 @@ from starlette.testclient import TestClient
 from agentspec.dashboard.context import Context
 from agentspec.settings import PoolSettings
 from agentspec.store import migrate
+from agentspec.store.cost import Price
+from agentspec.store.database import connect
+from agentspec.store.prices import add_version
 from agentspec.store.record import RequestRecord
 from tests.dashboard.conftest import application
+from tests.dashboard.html import figure, table
 from tests.dashboard.test_pages import tile, words
 from tests.store.ledger import EPOCH_MS, insert
 
@@ -28,12 +32,19 @@ def rows() -> list[RequestRecord]:
     ]
 
 
-def page(tmp_path: Path, records: list[RequestRecord], **options: Any) -> str:
+def page(tmp_path: Path, records: list[RequestRecord], query: str = "", **options: Any) -> str:
     url = f"sqlite:///{tmp_path / 'agentspec.db'}"
     migrate.upgrade(url)
     insert(url, records)
+    engine = connect(url)
+    with engine.begin() as connection:
+        vendor = Price(in_nusd_per_m=2 * 10**9, out_nusd_per_m=10 * 10**9)
+        add_version(connection, "typed in", EPOCH_MS - 10**9, {"vendor-1": [vendor]})
+        dear = Price(in_nusd_per_m=10**14, out_nusd_per_m=10**14)
+        add_version(connection, "typed in", EPOCH_MS - 10**8, {"dear": [dear]})
+    engine.dispose()
     with TestClient(application(url, **options)) as client:
-        answer = client.get("/dashboard/cost")
+        answer = client.get(f"/dashboard/cost{query}")
     assert answer.status_code == 200
     return answer.text
 
@@ -49,6 +60,32 @@ def test_provisioned_and_billed(tmp_path: Path):
     # 3,600 busy seconds at $20 an hour, a tenth of them prefill
     assert "Fresh prefill $2.00" in text and "Decode $18.00" in text
     assert "8 GPUs for" in text and "split by busy time" in text
+
+
+def elsewhere(tmp_path: Path, model: str) -> dict[str, str]:
+    pools = {"own": PoolSettings(gpus=8, gpu_usd_per_h=2.5)}
+    found = page(tmp_path, rows(), f"?at={model}", context=Context(pools=pools))
+    head, row = table(figure(found, "elsewhere"))
+    return dict(zip(head, row, strict=True))
+
+
+def test_the_same_tokens_at_a_vendors_price(tmp_path: Path):
+    """9,000 tokens in at $2 and 1,000 out at $10 a million, against a day of the pool."""
+    assert elsewhere(tmp_path, "vendor-1") == {
+        "Backend": "own",
+        "At the price of": "vendor-1",
+        "Cost here": "$480.00",
+        "Cost there": "$0.03",
+        "Saved": "-$479.97",
+        "Breaks even when busy": "never",
+        "Tokenizer": "another one",
+    }
+
+
+def test_where_a_vendor_would_have_been_dearer(tmp_path: Path):
+    """10,000 tokens at $0.1 each."""
+    found = elsewhere(tmp_path, "dear")
+    assert (found["Cost there"], found["Saved"]) == ("$1,000.00", "$520.00")
 
 
 def test_without_prices_it_says_what_to_do(tmp_path: Path):

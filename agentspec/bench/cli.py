@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from . import draft_cli, load_cli, simulate_cli
+from .prompt_sets import cli as prompts_cli
 
 
 def words(text: str) -> list[str]:
@@ -39,6 +40,7 @@ def add_parser(subparsers: Any) -> None:
     load_cli.add(kinds)
     draft_cli.add(kinds, numbers, _finish)
     simulate_cli.add(kinds)
+    prompts_cli.add(kinds)
 
 
 def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> None:

@@ -12,9 +12,43 @@ import torch
 from torch import Tensor
 
 from .dataset import Source, seeded
+from .errors import TrainError
 from .feature_cache import Entry
 from .methods import Loss
 from .nets.base import Batch
+from .spec import DraftSpec
+from .target import Featured
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a draft is given of each token. taps: which of the cached layers, by their place; None:
+    all. last: the last hidden states instead (mtp)."""
+
+    taps: tuple[int, ...] | None = None
+    last: bool = False
+
+    @classmethod
+    def of(cls, cached: Sequence[int], spec: DraftSpec) -> Columns:
+        """cached: the layers in the features. Raises ``TrainError`` where the draft taps others."""
+        if spec.method == "mtp":
+            return cls(last=True)
+        missing = set(spec.target_layer_ids) - set(cached)
+        if missing:
+            raise TrainError(f"the features lack the outputs of layers {sorted(missing)}")
+        return cls(tuple(list(cached).index(layer) for layer in spec.target_layer_ids))
+
+    def choose(self, found: Featured) -> Tensor:
+        """-> [T, N]."""
+        if self.last:
+            return found.last
+        if self.taps is None:
+            return found.features
+        layers = found.features.view(len(found.features), -1, found.last.shape[1])
+        return layers[:, list(self.taps)].flatten(1)
+
+
+ALL = Columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +110,15 @@ def weigh(drawn: Sequence[Drawn], loss: Loss, proposals: int) -> dict[str, float
 
 
 def assemble(
-    source: Source, group: Sequence[Drawn], proposals: int, *, last_layer: bool, dtype: torch.dtype
+    source: Source, group: Sequence[Drawn], proposals: int, *, columns: Columns, dtype: torch.dtype
 ) -> Batch:
-    """The tensors of a group. last_layer: the features are the last hidden states (mtp)."""
+    """The tensors of a group."""
     read = [source.read(one.entry) for one in group]
     lengths = torch.tensor([len(ids) for ids, _ in read])
     starts = lengths.cumsum(0) - lengths
     ids = torch.cat([ids for ids, _ in read])
     last = torch.cat([found.last for _, found in read]).to(dtype)
-    features = last if last_layer else torch.cat([f.features for _, f in read]).to(dtype)
+    features = torch.cat([columns.choose(found) for _, found in read]).to(dtype)
     owner = torch.repeat_interleave(torch.arange(len(read)), lengths)
     anchors = torch.cat([d.anchors + s for d, s in zip(group, starts.tolist(), strict=True)])
     supervised = torch.cat([one.supervised(proposals) for one in group])

@@ -71,7 +71,7 @@ class CacheConfig(_Section, frozen=True):
 
 class Sizes(_Section, frozen=True):
     """None of a value: the method's own (``methods.py``). init_layers: target layers whose weights
-    the draft's begin with; None: random.
+    the draft's begin with; None: random. target_layers: those of ``cache.layers`` that it is given.
     """
 
     layers: Positive | None = None
@@ -80,15 +80,20 @@ class Sizes(_Section, frozen=True):
     markov_head_type: Literal["vanilla", "gated", "rnn"] = "vanilla"
     confidence_head: bool | None = None
     init_layers: list[int] | None = None
+    target_layers: list[int] | None = None
 
 
 class DraftConfig(Sizes, frozen=True):
     """method: what is trained where no ``--method`` is given. Sizes here are that method's; those
-    of others stand in ``[methods.NAME]``. mask_token_id None: a special token that no sample uses.
+    of others stand in ``[methods.NAME]``; what follows is all methods'.
+
+    mask_token_id None: a special token that no sample uses. vocabulary: the draft proposes so many
+    tokens only, the commonest of the answers; None: all.
     """
 
     method: Method = "dspark"
     mask_token_id: int | None = None
+    vocabulary: Positive | None = None
 
 
 class LossConfig(_Section, frozen=True):
@@ -202,7 +207,7 @@ def _draft(file: _File, method: str) -> DraftConfig:
     """The sizes that the file gives ``method``."""
     known = msgspec.to_builtins(file.draft)
     if method != file.draft.method:
-        known = {"mask_token_id": file.draft.mask_token_id}
+        known = {name: known[name] for name in ("mask_token_id", "vocabulary")}
     own = file.methods.get(method)  # pyright: ignore[reportArgumentType, reportCallIssue]
     if own is not None:
         given, default = msgspec.to_builtins(own), msgspec.to_builtins(Sizes())

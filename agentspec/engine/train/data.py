@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from .config import DraftToml
 from .dataset import Online, Source, Split
@@ -21,6 +25,7 @@ class Data:
     split: Split
     answers_sha256: str
     specials_used: frozenset[int]
+    vocab_size: int
 
     @classmethod
     def open(cls, toml: DraftToml, target: Target) -> Data:
@@ -39,7 +44,20 @@ class Data:
         specials = target.tokenizer.special_ids
         used = {i for sample in samples for i in sample.ids if i in specials}
         split = Split.of(source, toml.train.held_out, toml.train.seed)
-        return cls(source, split, digest, frozenset(used))
+        vocab = target.checkpoint.config.vocab
+        return cls(source, split, digest, frozenset(used), vocab)
+
+    def commonest(self, count: int, ends: Iterable[int]) -> Tensor:
+        """[count] int64, ascending: the commonest tokens of the answers that are trained on, and
+        ``ends``. Those that no answer holds follow by their number: a BPE merged them early."""
+        vocab = self.vocab_size
+        counts = torch.zeros(vocab, dtype=torch.int64)
+        for i in self.split.train:
+            entry = self.source.entries[i]
+            answer = self.source.read(entry)[0][entry.prompt_tokens :]
+            counts += torch.bincount(answer, minlength=vocab)
+        counts[list(ends)] = counts.max() + 1
+        return torch.sort(counts, descending=True, stable=True).indices[:count].sort().values
 
     def mask_token(self, target: Target) -> int:
         """The highest special id that no sample holds and no answer ends with."""

@@ -98,7 +98,7 @@ class Draft:
     def of(cls, net: DraftNet, target: TargetId, trained_tokens: int) -> Draft:
         """A copy of the net's weights in bf16."""
         tensors = {
-            name: value.detach().cpu().bfloat16().contiguous()
+            name: (value.bfloat16() if value.is_floating_point() else value).cpu().contiguous()
             for name, value in net.state_dict().items()
         }
         about = {
@@ -113,7 +113,7 @@ class Draft:
         net = build_net(self.spec)
         own = net.state_dict()
         for name in (*own.keys() - self.tensors.keys(), *self.tensors.keys() - own.keys()):
-            if name not in ("embed_tokens.weight", "lm_head.weight"):
+            if name not in ("embed_tokens.weight", "lm_head.weight", "t2d"):
                 raise TrainError(f"the draft's tensor {name} is missing or too much")
         for name, weight in own.items():
             found = self.tensors[name]
@@ -121,7 +121,7 @@ class Draft:
                 raise TrainError(
                     f"the draft's tensor {name} is {list(found.shape)}, not {list(weight.shape)}"
                 )
-        net.load_state_dict({name: self.tensors[name].float() for name in own})
+        net.load_state_dict({name: self.tensors[name].to(own[name].dtype) for name in own})
         return net
 
 
@@ -133,8 +133,9 @@ def write_deepspec(
     return _write(folder, config, _stored(draft.tensors, int8=int8, tables=tables))
 
 
-def write_speculators(folder: Path, draft: Draft) -> int:
-    """Write speculators' layout, bf16. Raises ``TrainError`` for a method that it doesn't know."""
+def write_speculators(folder: Path, draft: Draft, head: Tensor | None = None) -> int:
+    """Write speculators' layout, bf16. head [V, E]: the target's lm_head, of which a draft with a
+    shortlist needs its rows. Raises ``TrainError`` for a method that it doesn't know."""
     spec = draft.spec
     names = {"dspark": "DSparkDraftModel", "dflash": "DFlashDraftModel", "eagle3": "Eagle3Model"}
     if spec.method not in names:
@@ -155,14 +156,21 @@ def write_speculators(folder: Path, draft: Draft) -> int:
             },
         },
         "transformer_layer_config": shape,
-        "draft_vocab_size": spec.target.vocab,
+        "draft_vocab_size": spec.logit_rows,
         "target_hidden_size": spec.target.hidden,
         "num_target_layers": spec.target.layers,
         "aux_hidden_state_layer_ids": [tap + 1 for tap in spec.target_layer_ids],
         "agentspec": draft.about,
     }
     config |= {key: own[key] for key in _EXTRAS if key in own}
-    return _write(folder, config, _stored(draft.tensors, int8=False, tables=None))
+    stored = _stored(draft.tensors, int8=False, tables=None)
+    if spec.draft_vocab is not None:
+        assert head is not None
+        ids = torch.arange(spec.draft_vocab) + draft.tensors["d2t"]
+        known = torch.zeros(spec.target.vocab, dtype=torch.bool)
+        known[ids] = True
+        stored |= {"lm_head.weight": head[ids].bfloat16().contiguous(), "t2d": known}
+    return _write(folder, config, stored)
 
 
 _SHAPE = (
@@ -221,7 +229,7 @@ def _stored(
         if int8 and value.dim() == 2 and not name.startswith("confidence_head."):
             found[name], found[name + SCALE] = quantized(value)
         else:
-            found[name] = value.bfloat16()
+            found[name] = value.bfloat16() if value.is_floating_point() else value
     if tables is not None:
         found["embed_tokens.weight"] = tables.embedding.bfloat16()
         found["lm_head.weight"] = tables.head.bfloat16().clone()

@@ -20,7 +20,8 @@ def export(
     if layout == "speculators":
         if int8 or embeddings:
             raise TrainError("--int8 and --embeddings are of the deepspec layout")
-        size = write_speculators(to, draft)
+        head = None if draft.spec.draft_vocab is None else Target.open(toml).tables.head
+        size = write_speculators(to, draft, head)
     else:
         tables = Target.open(toml).tables if embeddings else None
         size = write_deepspec(to, draft, int8=int8, tables=tables)

@@ -32,8 +32,8 @@ def flops(spec: DraftSpec, work: Work) -> int:
     row = inputs * query + query * t.hidden + key_value + 3 * t.hidden * t.ffn
     block_rows = work.anchors * spec.block_size
     trained = spec.layers * (block_rows * row + work.context * key_value)
-    trained += work.rows * spec.markov_rank * t.vocab
-    twice = t.vocab * t.hidden * work.rows
+    trained += work.rows * spec.markov_rank * spec.logit_rows
+    twice = spec.logit_rows * t.hidden * work.rows
     if spec.method == "mtp":
         trained += 2 * t.hidden * t.hidden * (work.context + block_rows)
     else:

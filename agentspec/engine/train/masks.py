@@ -86,15 +86,30 @@ def masked_overlap(
     for start in range(0, len(chosen), head.chunk):
         part = chosen[start : start + head.chunk]
         words = torch.stack([m for i in part if (m := masks[i]) is not None])
-        allowed = unpacked(words, len(weight)).to(hidden.device)
+        allowed = _allowed(words, head).to(hidden.device)
         logits = hidden[part].to(weight.dtype) @ weight.T
         if markov is not None and w2 is not None:
             logits = logits + markov[part].to(weight.dtype) @ w2.to(weight.dtype).T
-        target = targets[target_rows[part]].to(weight.dtype) @ weight.T
-        probs = [z.to(wide).masked_fill(~allowed, -torch.inf).softmax(-1) for z in (logits, target)]
-        overlap[part] = (1 - (probs[0] - probs[1]).abs().sum(-1) / 2).cpu()
+        draft = _under(
+            logits.to(wide), allowed if head.short is None else allowed[:, head.short.ids]
+        )
+        whole = weight if head.short is None else head.short.head
+        target = _under((targets[target_rows[part]].to(whole.dtype) @ whole.T).to(wide), allowed)
+        if head.short is not None:
+            target = target[:, head.short.ids]
+        overlap[part] = torch.minimum(draft, target).sum(-1).cpu()
         masked[part] = (allowed.sum(-1) > 1).cpu()
     return masked, overlap
+
+
+def _allowed(words: Tensor, head: Head) -> Tensor:
+    whole = head.weight if head.short is None else head.short.head
+    return unpacked(words, len(whole))
+
+
+def _under(logits: Tensor, allowed: Tensor) -> Tensor:
+    """Chances [C, V] under the mask; zeros where it allows nothing that has a logit."""
+    return logits.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num(0)
 
 
 def unpacked(words: Tensor, vocab: int) -> Tensor:

@@ -43,6 +43,7 @@ class _Method:
     confidence: bool = False
     sample_from_anchor: bool = True
     causal: bool = False
+    taps: int | None = None
     loss: Loss
 
 
@@ -63,11 +64,12 @@ _METHODS = {
     ),
     "dflash": _Method(layers=2, block_size=8, sample_from_anchor=False, loss=_loss(1.0)),
     "jetspec": _Method(layers=2, block_size=7, causal=True, loss=_loss(0, 0, 1.0)),
-    "eagle3": _Method(layers=1, block_size=7, loss=_step_loss(0, 1.0)),
+    "eagle3": _Method(layers=1, block_size=7, taps=3, loss=_step_loss(0, 1.0)),
     "mtp": _Method(layers=1, block_size=7, loss=_step_loss(1.0, 0)),
 }
 """Each proposes seven tokens. DeepSpec's settings where it has the method; JetSpec: arXiv
-2606.18394 (causal block, KL); MTP: arXiv 2412.19437 (cross entropy)."""
+2606.18394 (causal block, KL); MTP: arXiv 2412.19437 (cross entropy). EAGLE-3 taps a low, a middle
+and a high layer (arXiv 2503.01840, section 3.1)."""
 
 
 def spec_of(
@@ -90,14 +92,29 @@ def spec_of(
         layers=chosen(draft.layers, method.layers),
         block_size=chosen(draft.block_size, method.block_size),
         mask_token_id=mask_token_id,
-        target_layer_ids=(target.layers - 1,) if draft.method == "mtp" else layer_ids,
+        target_layer_ids=_taps(draft, method, target.layers, layer_ids),
         markov_rank=rank,
         markov_head_type=draft.markov_head_type,
         confidence_head=confidence,
         confidence_with_markov=rank > 0,
         sample_from_anchor=method.sample_from_anchor,
         causal=method.causal,
+        draft_vocab=draft.vocabulary,
     )
+
+
+def _taps(
+    draft: DraftConfig, method: _Method, layers: int, cached: tuple[int, ...]
+) -> tuple[int, ...]:
+    """The target's layers that the draft is given: its own count of the cached ones, spread."""
+    if draft.method == "mtp":
+        return (layers - 1,)
+    if draft.target_layers is not None:
+        return tuple(draft.target_layers)
+    if method.taps is None or method.taps >= len(cached):
+        return cached
+    last = len(cached) - 1
+    return tuple(cached[round(last * i / (method.taps - 1))] for i in range(method.taps))
 
 
 def loss_of(method: str, config: LossConfig) -> Loss:

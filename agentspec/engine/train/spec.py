@@ -26,6 +26,7 @@ class DraftSpec:
     layers: of the draft. block_size: rows of a block, or steps of a chain (eagle3, mtp).
     target_layer_ids: tapped outputs, ascending. markov_rank 0: no Markov head. causal: rows of a
     block see only themselves and those before. sample_from_anchor: row k proposes anchor + k + 1.
+    draft_vocab: tokens that it can propose, a shortlist of its own; None: all of the target's.
     """
 
     method: str
@@ -40,6 +41,7 @@ class DraftSpec:
     confidence_with_markov: bool = True
     sample_from_anchor: bool = True
     causal: bool = False
+    draft_vocab: int | None = None
 
     def __post_init__(self) -> None:
         last = self.target.layers - 1
@@ -56,6 +58,9 @@ class DraftSpec:
             )
         _require(
             0 <= self.mask_token_id < self.target.vocab, "mask_token_id lies outside the vocabulary"
+        )
+        _require(
+            0 < self.logit_rows <= self.target.vocab, "its vocabulary is larger than the target's"
         )
         _require(
             self.markov_head_type in MARKOV_HEADS,
@@ -77,6 +82,11 @@ class DraftSpec:
     def proposals(self) -> int:
         """Tokens of one proposal."""
         return self.block_size if self.sample_from_anchor else self.block_size - 1
+
+    @property
+    def logit_rows(self) -> int:
+        """Tokens that have a logit."""
+        return self.target.vocab if self.draft_vocab is None else self.draft_vocab
 
     @property
     def qk_norm(self) -> bool:
@@ -117,6 +127,8 @@ class DraftSpec:
             "sample_from_anchor": self.sample_from_anchor,
             "causal": self.causal,
         }
+        if self.draft_vocab is not None:
+            config["draft_vocab_size"] = self.draft_vocab
         if self.method == "eagle3":
             config |= {"ttt_length": self.block_size, "draft_num_hidden_layers": 1}
         return config
@@ -140,6 +152,7 @@ class DraftSpec:
                 confidence_with_markov=bool(config["confidence_head_with_markov"]),
                 sample_from_anchor=bool(config["sample_from_anchor"]),
                 causal=bool(config["causal"]),
+                draft_vocab=_shortlist(config),
             )
         except KeyError as error:
             raise TrainError(f"config.json of the draft lacks {error}") from None
@@ -171,6 +184,12 @@ class TargetId:
                     f"{what} was made for another target: {name} is {other.get(name)!r}, "
                     f"not {mine!r}"
                 )
+
+
+def _shortlist(config: Mapping[str, Any]) -> int | None:
+    """speculators writes the size of the whole vocabulary where there is none."""
+    size = config.get("draft_vocab_size")
+    return None if size in (None, config["vocab_size"]) else int(size)
 
 
 def _require(holds: bool, message: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from .batches import Drawn, assemble, draw, packs, weigh
+from .batches import ALL, Columns, Drawn, assemble, draw, packs, weigh
 from .config import TrainConfig
 from .dataset import Schedule, Source
 from .distributed import Ranks
@@ -35,11 +35,20 @@ class Frozen:
     head: Head
 
     @classmethod
-    def of(cls, embedding: Tensor, head: Tensor, *, dtype: str, device: str, chunk: int) -> Frozen:
+    def of(
+        cls,
+        embedding: Tensor,
+        head: Tensor,
+        ids: Tensor | None,
+        *,
+        dtype: str,
+        device: str,
+        chunk: int,
+    ) -> Frozen:
+        """ids [U] int64: the tokens that the draft can propose; None: all."""
         wide = torch.float64 if dtype == "fp64" else torch.float32
-        return cls(
-            embedding.to(device, wide), Head(head.to(device, DTYPES[dtype]).contiguous(), chunk)
-        )
+        whole = head.to(device, DTYPES[dtype]).contiguous()
+        return cls(embedding.to(device, wide), Head.of(whole, chunk, ids))
 
 
 @dataclass(slots=True)
@@ -68,6 +77,7 @@ class Stepper:
     config: TrainConfig
     dtype: str
     ranks: Ranks = field(default_factory=Ranks)
+    columns: Columns = ALL
 
     def step(self, number: int) -> Sums:
         """Step ``number`` of the schedule. Raises ``FloatingPointError`` where the loss isn't
@@ -114,8 +124,7 @@ class Stepper:
         wide = self.frozen.embedding.dtype
         device = self.config.device
         for group in packs(drawn, self.config.pack_tokens, rows, count):
-            last_layer = self.net.spec.method == "mtp"
-            batch = assemble(self.source, group, count, last_layer=last_layer, dtype=wide)
+            batch = assemble(self.source, group, count, columns=self.columns, dtype=wide)
             scale = torch.cat(
                 [torch.full((len(d.anchors),), scales[d.entry.id], dtype=wide) for d in group]
             )

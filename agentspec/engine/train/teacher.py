@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .batches import assemble, every, packs
+from .batches import Columns, assemble, every, packs
 from .config import DraftToml, TrainConfig
 from .data import Data
 from .errors import TrainError
@@ -81,16 +81,17 @@ class Opened:
         """Every sample in order, all its anchors. masks: where to get a sample's grammar masks."""
         dtype = fastest_dtype(config.device) if config.dtype == "auto" else config.dtype
         tables = self.target.tables
-        frozen = Frozen.of(
-            tables.embedding, tables.head, dtype=dtype, device=config.device, chunk=config.chunk
-        )
-        wide = frozen.embedding.dtype
+        wide = torch.float64 if dtype == "fp64" else torch.float32
         net = self.draft.net().to(config.device, wide).eval()
-        proposals, last_layer = net.spec.proposals, net.spec.method == "mtp"
+        frozen = Frozen.of(
+            tables.embedding, tables.head, net.token_ids,
+            dtype=dtype, device=config.device, chunk=config.chunk,
+        )  # fmt: skip
+        proposals, columns = net.spec.proposals, Columns.of(self.target.layers, net.spec)
         drawn = [every(entry) for entry in entries]
         rows = config.anchors * proposals * 4
         for group in packs(drawn, _PACK_TOKENS, rows, proposals):
-            batch = assemble(self.data.source, group, proposals, last_layer=last_layer, dtype=wide)
+            batch = assemble(self.data.source, group, proposals, columns=columns, dtype=wide)
             words = [None if masks is None else masks(one.entry.id) for one in group]
             with torch.no_grad(), running(dtype, config.device):
                 grids = _grids(net, moved(batch, config.device), frozen, words)

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from . import record
+from .batches import Columns
 from .checkpoint import State, restore, save
 from .config import DraftToml
 from .curve import Curve, Progress, Span, accepted_length, points
@@ -60,19 +61,22 @@ class Run:
         )
         plan = _plan(toml, target, data, spec)
         net = begin(toml, target, spec)
+        if spec.draft_vocab is not None:
+            net.propose_only(data.commonest(spec.draft_vocab, target.tokenizer.eos_ids).to(net.d2t))
         made, path = optimizer(net, config), toml.run / CHECKPOINT
         state = None if restart else restore(path, plan, net, made)
         if state is None:
             dtype = fastest_dtype(config.device) if config.dtype == "auto" else config.dtype
             state = State(plan, dtype)
         frozen = Frozen.of(
-            target.tables.embedding, target.tables.head,
+            target.tables.embedding, target.tables.head, net.token_ids,
             dtype=state.dtype, device=config.device, chunk=config.chunk,
         )  # fmt: skip
         loss = loss_of(spec.method, toml.loss)
         stepper = Stepper(
-            net, made, data.source, schedule, frozen, loss, config, state.dtype, ranks
-        )
+            net, made, data.source, schedule, frozen, loss, config, state.dtype, ranks,
+            Columns.of(target.layers, spec),
+        )  # fmt: skip
         return cls(toml, target, data, spec, stepper, state, ranks)
 
     @property

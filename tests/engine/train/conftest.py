@@ -116,6 +116,8 @@ _TABLE = {
     "ce": "loss",
     "markov_head_type": "draft",
     "init_layers": "draft",
+    "vocabulary": "draft",
+    "target_layers": "draft",
     "int8": "export",
     "embeddings": "export",
     "endpoint": "regenerate",

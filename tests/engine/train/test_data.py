@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentspec.engine.train.batches import assemble, draw, every, packs, weigh
+from agentspec.engine.train.batches import ALL, assemble, draw, every, packs, weigh
 from agentspec.engine.train.dataset import Schedule, Split
 from agentspec.engine.train.errors import TrainError
 from agentspec.engine.train.feature_cache import Entry
@@ -33,7 +33,7 @@ def test_supervision_ends_with_the_sample():
 def test_labels_and_their_predecessors():
     source = Memory([(2, 6), (1, 5)])
     drawn = [every(entry) for entry in source.entries]
-    batch = assemble(source, drawn, 2, last_layer=False, dtype=torch.float32)
+    batch = assemble(source, drawn, 2, columns=ALL, dtype=torch.float32)
     ids = [source.held[f"s{i}"][0].tolist() for i in range(2)]
     expected = [(s, a) for s, (p, n) in enumerate(source.lengths) for a in range(p, n - 1)]
     assert len(batch.anchors) == len(expected)

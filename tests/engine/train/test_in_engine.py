@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from agentspec.engine.draft.target import TargetFacts
 from agentspec.engine.request import GenerationRequest
 from agentspec.engine.runners import open_runner
 from agentspec.engine.sampling import SamplingParams
+from agentspec.engine.train.batches import Columns
+from agentspec.engine.train.caching import cache
 from agentspec.engine.train.config import DraftToml
 from agentspec.engine.train.data import Data, read_samples
 from agentspec.engine.train.evaluate import evaluate
@@ -27,6 +30,7 @@ from agentspec.engine.train.trainer import begin, train
 from tests.engine.core.toy import FLAT, ToyClock
 
 Write = Callable[..., DraftToml]
+SHORT = 160
 
 
 class Spy:
@@ -90,7 +94,7 @@ def proposal_of_module(draft: Draft, target: Target, ids: list[int]) -> list[int
         ids=torch.tensor(ids),
         positions=torch.arange(length),
         owner=torch.zeros(length, dtype=torch.int64),
-        features=(found.last if spec.method == "mtp" else found.features).float(),
+        features=Columns.of(target.layers, spec).choose(found).float(),
         last=found.last.float(),
         anchors=torch.tensor([length - 1]),
         labels=torch.zeros_like(previous),
@@ -101,43 +105,55 @@ def proposal_of_module(draft: Draft, target: Target, ids: list[int]) -> list[int
     with torch.no_grad():
         for k in range(count):
             rows = net(batch, target.tables.embedding)
-            logits = target.tables.head @ rows.hidden[0, k]
+            head = target.tables.head
+            logits = (head if net.token_ids is None else head[net.token_ids]) @ rows.hidden[0, k]
             if rows.markov is not None and net.w2 is not None:
                 logits = logits + net.w2 @ rows.markov[0, k]
-            chosen.append(int(logits.argmax()))
+            best = int(logits.argmax())
+            chosen.append(best if net.token_ids is None else int(net.token_ids[best]))
             if k + 1 < count:
                 previous[0, k + 1] = chosen[-1]
     return chosen
 
 
 @pytest.mark.parametrize(
-    ("method", "head", "form"),
+    ("method", "form", "changed"),
     [
-        ("dspark", "vanilla", "bf16"),
-        ("dspark", "gated", "int8"),
-        ("dspark", "rnn", "speculators"),
-        ("dflash", "vanilla", "bf16"),
-        ("dflash", "vanilla", "speculators"),
-        ("jetspec", "vanilla", "int8"),
-        ("eagle3", "vanilla", "bf16"),
-        ("mtp", "vanilla", "bf16"),
+        ("dspark", "bf16", {}),
+        ("dspark", "int8", {"markov_head_type": "gated"}),
+        ("dspark", "speculators", {"markov_head_type": "rnn"}),
+        ("dspark", "int8", {"vocabulary": SHORT, "layers": [0, 1, 2], "target_layers": [0, 2]}),
+        ("dspark", "speculators", {"vocabulary": SHORT}),
+        ("dflash", "bf16", {}),
+        ("dflash", "speculators", {"vocabulary": SHORT}),
+        ("jetspec", "int8", {"vocabulary": SHORT}),
+        ("eagle3", "bf16", {}),
+        ("eagle3", "int8", {"vocabulary": SHORT}),
+        ("eagle3", "speculators", {"vocabulary": SHORT}),
+        ("mtp", "bf16", {"vocabulary": SHORT}),
     ],
 )
 def test_the_engine_proposes_what_the_module_proposes(
-    write: Write, tmp_path: Path, method: str, head: str, form: str
+    write: Write, tmp_path: Path, method: str, form: str, changed: dict[str, Any]
 ):
     """Random weights, so that every place proposes something else; as exported, in three forms."""
-    toml = write(method=method, **({"markov_head_type": head} if method == "dspark" else {}))
+    toml = write(method=method, **changed)
+    if "layers" in changed:
+        shutil.rmtree(toml.features)
+        cache(toml)
     target = Target.open(toml)
-    mask = Data.open(toml, target).mask_token(target)
+    data = Data.open(toml, target)
+    mask = data.mask_token(target)
     spec = spec_of(toml.draft, target.checkpoint.config, target.layers, mask)
     net = begin(toml, target, spec)
+    if spec.draft_vocab is not None:
+        net.propose_only(data.commonest(spec.draft_vocab, target.tokenizer.eos_ids))
     with torch.no_grad():
         for weight in net.parameters():
             weight += torch.randn_like(weight) * 0.2
     made, folder = Draft.of(net, target.id, 0), tmp_path / "made"
     if form == "speculators":
-        write_speculators(folder, made)
+        write_speculators(folder, made, target.tables.head)
     else:
         write_deepspec(folder, made, int8=form == "int8")
     spy = proposals_in_engine(toml, target, folder)

@@ -80,6 +80,40 @@ def test_loss_and_gradients_are_autograds(chunk: int, with_markov: bool):
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("chunk", [1, 4])
+def test_of_a_shortlist_the_terms_are_those_of_a_draft_that_gives_all_else_no_chance(chunk: int):
+    """By the whole vocabulary: what isn't listed has draft chance 0, the target its own."""
+    draw = torch.Generator().manual_seed(8)
+    whole, targets, hidden = (
+        torch.randn(n, 6, generator=draw, dtype=torch.float64) for n in (11, 4, 7)
+    )
+    hidden.requires_grad_()
+    ids = torch.tensor([1, 4, 5, 9])
+    labels = torch.tensor([4, 0, 9, 5, 10, 1, 4])
+    target_rows = torch.tensor([3, 0, 0, 2, 1, 3, 3])
+    ce, l1, soft = (torch.rand(7, generator=draw, dtype=torch.float64) for _ in range(3))
+
+    t = (targets @ whole.T).softmax(-1)[target_rows]
+    nothing = torch.full((7, 11), -torch.inf, dtype=torch.float64)
+    logits = nothing.index_copy(1, ids, hidden @ whole[ids].T)
+    d = logits.softmax(-1)
+    listed = torch.isin(labels, ids)
+    true = -(d.gather(1, labels[:, None])[:, 0].where(listed, torch.ones(()).double()).log())
+    cross = -(t[:, ids] * d[:, ids].log()).sum(-1)
+    far = (d - t).abs().sum(-1)
+    expected = (ce * true + l1 * far + soft * cross).sum()
+    (wanted,) = torch.autograd.grad(expected, hidden)
+
+    found = head_loss(
+        Head.of(whole, chunk, ids), hidden, None, None, targets, target_rows, labels,
+        Coefficients(ce, l1, soft),
+    )  # fmt: skip
+    torch.testing.assert_close(found.loss, expected)
+    torch.testing.assert_close(found.overlap, (1 - far / 2).detach())
+    assert found.hit.tolist() == (d.argmax(-1) == labels).tolist()
+    torch.testing.assert_close(torch.autograd.grad(found.loss, hidden)[0], wanted)
+
+
 def test_no_target_is_computed_where_no_term_needs_it():
     head, hidden = Head(torch.eye(2).double()), torch.zeros(1, 2).double()
     nowhere = torch.full((1, 2), torch.nan).double()

@@ -40,6 +40,23 @@ def test_overlap_under_a_mask_by_hand():
     assert overlap.tolist() == pytest.approx([1 - 1 / 6, 1.0, 0.0])
 
 
+def test_overlap_under_a_mask_of_a_draft_with_a_shortlist():
+    """It knows the tokens 0 and 2 (1/2 each); the target is even under each mask."""
+    head = Head.of(torch.eye(3).double(), 2, torch.tensor([0, 2]))
+    words = [torch.tensor([bits], dtype=torch.int32) for bits in (0b111, 0b011, 0b010)]
+    masked, overlap = masked_overlap(
+        head,
+        torch.zeros(3, 3).double(),
+        None,
+        None,
+        torch.zeros(1, 3).double(),
+        torch.zeros(3).long(),
+        words,
+    )
+    assert masked.tolist() == [True, True, False]
+    assert overlap.tolist() == pytest.approx([2 / 3, 1 / 2, 0.0])
+
+
 def test_words_are_unpacked_from_the_lowest_bit():
     words = torch.tensor([[5, -1]], dtype=torch.int32)
     found = unpacked(words, 40)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentspec.engine.train.batches import Drawn, assemble, weigh
+from agentspec.engine.train.batches import ALL, Columns, Drawn, assemble, weigh
 from agentspec.engine.train.losses import Head
 from agentspec.engine.train.methods import Loss
 from agentspec.engine.train.nets import build_net
@@ -85,7 +85,7 @@ def test_loss_and_gradients_are_those_of_the_formulas(name: str):
         Drawn(entry, torch.tensor(at)) for entry, at in zip(source.entries, ANCHORS, strict=True)
     ]
     batch = assemble(
-        source, drawn, one.proposals, last_layer=one.method == "mtp", dtype=torch.float64
+        source, drawn, one.proposals, columns=Columns(last=one.method == "mtp"), dtype=torch.float64
     )
     scales = weigh(drawn, LOSS, one.proposals)
     scale = torch.cat(
@@ -114,7 +114,7 @@ def test_a_block_sees_no_feature_of_its_anchor_or_behind():
     drawn = [Drawn(source.entries[0], torch.tensor([4]))]
 
     def hidden() -> Tensor:
-        batch = assemble(source, drawn, 4, last_layer=False, dtype=torch.float64)
+        batch = assemble(source, drawn, 4, columns=ALL, dtype=torch.float64)
         return net(batch, emb).hidden.detach()
 
     before = hidden()

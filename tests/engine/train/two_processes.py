@@ -7,6 +7,7 @@ import sys
 import torch
 from safetensors.torch import save_file
 
+from agentspec.engine.train.batches import Columns
 from agentspec.engine.train.config import LossConfig, TrainConfig
 from agentspec.engine.train.dataset import Schedule
 from agentspec.engine.train.distributed import Ranks
@@ -26,12 +27,13 @@ def stepper(method: str, ranks: Ranks) -> Stepper:
     config = TrainConfig(batch=4, anchors=5, dtype="fp64", pack_tokens=64, learning_rate=1e-2)
     net = build_net(one).double()
     schedule = Schedule(list(range(5)), config.batch, 10, config.seed, STEPS)
-    frozen = Frozen.of(*tables(), dtype="fp64", device="cpu", chunk=16)
+    frozen = Frozen.of(*tables(), None, dtype="fp64", device="cpu", chunk=16)
     source = Memory([(2, 9), (3, 14), (1, 7), (4, 12), (2, 6)])
     loss = loss_of(method, LossConfig())
     return Stepper(
-        net, optimizer(net, config), source, schedule, frozen, loss, config, "fp64", ranks
-    )
+        net, optimizer(net, config), source, schedule, frozen, loss, config, "fp64", ranks,
+        Columns(last=method == "mtp"),
+    )  # fmt: skip
 
 
 def run(method: str, ranks: Ranks) -> tuple[Stepper, list[Sums]]:

@@ -70,11 +70,29 @@ class Rows:
 
 
 class DraftNet(nn.Module):
-    """A method. ``w2`` is the Markov head's output matrix [V, r], or None."""
+    """A method. ``w2`` is the Markov head's output matrix [V, r], or None.
+
+    With a shortlist, V of logits is its U tokens; ``d2t`` [U] is token - row, as EAGLE-3 has it.
+    """
+
+    d2t: Tensor
 
     def __init__(self, spec: DraftSpec):
         super().__init__()
         self.spec = spec
+        if spec.draft_vocab is not None:
+            self.register_buffer("d2t", torch.zeros(spec.draft_vocab, dtype=torch.int64))
+
+    @property
+    def token_ids(self) -> Tensor | None:
+        """[U] int64: the token of each row of logits; None: the target's vocabulary."""
+        if self.spec.draft_vocab is None:
+            return None
+        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
+
+    def propose_only(self, ids: Tensor) -> None:
+        """ids [U] int64, ascending: the tokens of a net with a shortlist."""
+        self.d2t.copy_(ids - torch.arange(len(ids), device=ids.device))
 
     @property
     def w2(self) -> Tensor | None:

@@ -19,7 +19,7 @@ class MarkovHead(nn.Module):
         rank, hidden = spec.markov_rank, spec.target.hidden
         self.kind = spec.markov_head_type
         self.markov_w1 = nn.Embedding(spec.target.vocab, rank)
-        self.markov_w2 = nn.Linear(rank, spec.target.vocab, bias=False)
+        self.markov_w2 = nn.Linear(rank, spec.logit_rows, bias=False)
         if self.kind == "gated":
             self.gate_proj = nn.Linear(hidden + rank, rank)
         elif self.kind == "rnn":

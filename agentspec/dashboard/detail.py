@@ -110,9 +110,14 @@ def _tokens(r: RequestRecord) -> Group:
             ("Reasoning", text.exact(r.reason_tok) if r.reason_tok else ""),
             ("Set by the grammar", text.exact(r.forced_tok) if r.forced_tok else ""),
             ("Decoded again", text.exact(r.redecoded_tok) if r.redecoded_tok else ""),
+            ("Spared by short tools", _chars(r.tools_saved_chars)),
             ("Counted by", r.token_source),
         ],
     )
+
+
+def _chars(count: int | None) -> str:
+    return f"{text.exact(count)} characters" if count else ""
 
 
 def _speculation(r: RequestRecord) -> Group:

@@ -77,6 +77,7 @@ MEASURES: dict[str, Measure] = {
     "tool_calls": _sum("Tool calls", "tool_calls"),
     "valid_share": _share("Valid tool calls", "tool_calls_valid", "tool_calls"),
     "redecoded_tok": _sum("Tokens decoded again", "redecoded_tok"),
+    "tools_saved_chars": _sum("Characters of tools spared", "tools_saved_chars"),
 }
 
 DIMENSIONS = {

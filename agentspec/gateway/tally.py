@@ -38,6 +38,7 @@ _COUNTS = (
     *("spec_steps", "spec_drafted", "spec_accepted", "max_tokens"),
     *("busy_prefill_us", "busy_decode_us", "busy_draft_us", "busy_grammar_us"),
     *("tool_calls", "tool_calls_valid", "tool_calls_dropped", "tool_calls_repaired"),
+    "tools_saved_chars",
 )
 _CHARS_PER_TOKEN = 4  # the usual rule of thumb, for answers without a count
 
@@ -255,6 +256,7 @@ class Tally:
         forced = report.sources.get("forced")
         record.forced_tok = forced.accepted if forced else 0
         record.redecoded_tok = report.redecoded
+        record.tools_saved_chars = report.tools_saved_chars
         record.exact = report.exact
         record.max_tokens_clamped = report.max_tokens_clamped
         record.grammar_cold = report.grammar_cold

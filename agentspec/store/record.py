@@ -68,6 +68,8 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
         (None: none were, or the backend does not tell); cache_write_1h_tok: those for an hour.
     redecoded_tok: taken back unsent, since no right answer goes on so; not in out_tok;
         None where the backend does not tell.
+    tools_saved_chars: by how much the tools, shown in short, are shorter than in full (characters);
+        0 where they were shown in full, None where the backend does not tell.
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
     cost_*: None: unknown; by what it was computed tell ``cost_formula`` (0: by nothing; the others
         in ``store.cost``) and ``price_version_id``.
@@ -142,3 +144,4 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     redecoded_tok: int | None = None
     cache_write_tok: int | None = None
     cache_write_1h_tok: int | None = None
+    tools_saved_chars: int | None = None

@@ -51,6 +51,7 @@ PLAIN = (
     "cost_cached_nusd",
     "cost_out_nusd",
     "redecoded_tok",
+    "tools_saved_chars",
 )
 """Columns of ``request`` that are summed as they are, NULL as 0."""
 

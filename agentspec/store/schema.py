@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0008"
+REVISION = "0009"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -122,6 +122,7 @@ request = Table(
     _big("redecoded_tok", null=True),
     _big("cache_write_tok", null=True),
     _big("cache_write_1h_tok", null=True),
+    _big("tools_saved_chars", null=True),
     Index(None, "ts_ms"),
     Index(None, "session_id", "ts_ms"),
     Index(None, "key_id", "ts_ms"),

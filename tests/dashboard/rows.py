@@ -96,6 +96,7 @@ def _request(rng: random.Random, number: int, ts_ms: int, session: int) -> Reque
         tool_calls_valid=calls - (calls > 1 and rng.random() < 0.1),
         tool_calls_repaired=int(calls > 0),
         redecoded_tok=rng.randrange(3) if workload == "tool" else 0,
+        tools_saved_chars=out_tok if own else None,
         cost_nusd=None if own else sum(c or 0 for c in costs),
         cost_fresh_nusd=costs[0],
         cost_cached_nusd=costs[1],

@@ -33,6 +33,7 @@ REPORT = {
     "exact": True,
     "arm": "on",
     "redecoded": 3,
+    "tools_saved_chars": 4000,
 }
 
 

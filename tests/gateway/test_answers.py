@@ -146,7 +146,7 @@ async def test_the_row_of_an_engine_answer(start):
     assert (row.backend, row.backend_kind, row.attempts) == ("up", "engine", 1)
     assert (row.in_tok, row.cached_tok, row.out_tok) == (12, 8, 5)
     assert (row.spec_steps, row.spec_drafted, row.spec_accepted) == (3, 6, 4)
-    assert row.redecoded_tok == 3
+    assert (row.redecoded_tok, row.tools_saved_chars) == (3, 4000)
     assert row.forced_tok == 2 and row.spec_hist == [1, 0, 2] and row.exact
     assert row.spec_sources["suffix"] == REPORT["sources"]["suffix"]
     assert (row.busy_prefill_us, row.busy_decode_us, row.queue_ms) == (100, 200, 1.5)

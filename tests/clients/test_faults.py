@@ -61,16 +61,15 @@ def test_a_fault_is_survived_or_told(
     backend.release.set()
     gaps = [b - a for a, b in zip(backend.arrived_s, backend.arrived_s[1:], strict=False)]
     finished = sandbox.edited and sandbox.checked and "TASK-DONE" in ran.output
-    found = results.get(agent.name, "faults") or {}
     idle_s = ended_s - max([begun_s, *backend.arrived_s])
-    found[name] = {
+    found = {
         "outcome": _outcome(finished, ran, idle_s),
         "requests": len(backend.requests),
         "torn_call_ran": sandbox.torn,
         "longest_wait_s": round(max(gaps, default=0.0), 1),
         "said": "" if finished else _said(ran.output),
     }
-    results.put(agent.name, "faults", found)
+    results.add(agent.name, "faults", name, found)
     assert not sandbox.torn
     assert len(backend.requests) <= MOST_REQUESTS
     assert ran.status is not None or idle_s < HUNG_S, f"no request in {idle_s:.0f} s"

@@ -11,12 +11,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
+
+import msgspec
 
 from . import calls
 from .base import Client, ConnectError
 
-ANSWER_S = 300.0
+LIST_S, ANSWER_S = 30.0, 300.0
 _TINY_PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGA"
     "WjR9awAAAABJRU5ErkJggg=="
@@ -30,6 +33,17 @@ class Offered:
     name: str
     context_tokens: int | None
     backend: str | None
+
+
+class _Card(msgspec.Struct):
+    id: str
+    context_length: int | None = None
+    max_model_len: int | None = None
+    backend: str | None = None
+
+
+class _Cards(msgspec.Struct):
+    data: list[_Card]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +66,15 @@ class Endpoint:
 
     def models(self) -> list[Offered]:
         """What is offered, in the endpoint's order. Raises ``ConnectError``."""
-        with self._open("/v1/models") as answer:
-            cards = json.load(answer).get("data") or []
-        return [
-            Offered(
-                card["id"],
-                card.get("context_length") or card.get("max_model_len"),
-                card.get("backend"),
-            )
-            for card in cards
-        ]
+        try:
+            with self._open("/v1/models", limit_s=LIST_S) as answer:
+                cards = msgspec.json.decode(answer.read(), type=_Cards).data
+        except (msgspec.MsgspecError, UnicodeDecodeError, HTTPException, OSError) as error:
+            raise ConnectError(
+                f"{self.url}/v1/models is no list of models ({error}): is it an OpenAI-compatible "
+                "endpoint?"
+            ) from None
+        return [Offered(c.id, c.context_length or c.max_model_len, c.backend) for c in cards]
 
     def check(self, client: Client, model: str) -> Checked:
         """One streamed call on the client's surface, with a tool where it always sends tools.
@@ -73,7 +86,7 @@ class Endpoint:
         started = time.monotonic()
         with self._open(protocol.path, body) as answer:
             events = list(_events(answer))
-        seen = protocol.read(events)
+        seen = _read(protocol, events)
         if not seen.ended:
             raise ConnectError(
                 f"{self.url}{protocol.path}: the stream ended without its last event"
@@ -102,20 +115,33 @@ class Endpoint:
         except ConnectError:
             return False
 
-    def _open(self, path: str, body: Any = None) -> Any:
+    def _open(self, path: str, body: Any = None, limit_s: float = ANSWER_S) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, self._headers)
         try:
-            return urllib.request.urlopen(request, timeout=ANSWER_S)
+            request = urllib.request.Request(self.url + path, data, self._headers)
+            return urllib.request.urlopen(request, timeout=limit_s)
         except urllib.error.HTTPError as error:
             with error:
-                raise ConnectError(f"{self.url}{path}: {error.code} {_message(error)}") from None
-        except (OSError, ValueError) as error:
+                told = f"{self.url}{path}: {error.code} {_message(error)}"
+            raise ConnectError(f"{told}{self._about_keys(error.code)}") from None
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise ConnectError(
                 f"{self.url} does not answer ({reason}): start it with 'agentspec serve', "
                 "or name another with --url"
             ) from None
+
+    def _about_keys(self, status: int) -> str:
+        if status not in (401, 403) or "Authorization" in self._headers:
+            return ""
+        return " (name the variable that holds the endpoint's key with --key-env)"
+
+
+def _read(protocol: calls.Protocol, events: list[dict[str, Any]]) -> calls.Seen:
+    try:
+        return protocol.read(events)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConnectError(f"{protocol.path}: an event is not as it should be: {error!r}") from None
 
 
 def _message(error: urllib.error.HTTPError) -> str:
@@ -133,11 +159,14 @@ def _events(answer: Any) -> Iterator[dict[str, Any]]:
             data = line.decode().strip().removeprefix("data:").strip()
             if not line.startswith(b"data:") or not data:
                 continue
-            event: dict[str, Any] = {"type": "[DONE]"} if data == "[DONE]" else json.loads(data)
-            if event.get("error"):
-                raise ConnectError(f"the endpoint broke off: {event['error'].get('message', '')}")
+            event: Any = {"type": "[DONE]"} if data == "[DONE]" else json.loads(data)
+            if not isinstance(event, dict):
+                raise ConnectError(f"an event of the stream is no object: {data[:80]}")
+            if error := event.get("error"):
+                why = error.get("message", "") if isinstance(error, dict) else error
+                raise ConnectError(f"the endpoint broke off: {why}")
             yield event
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         if isinstance(error, ConnectError):
             raise
         raise ConnectError(f"the stream broke: {error}") from None

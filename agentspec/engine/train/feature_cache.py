@@ -61,13 +61,14 @@ def write(
         manifest = kept | {"answers_sha256": answers_sha256}
     done = {entry["id"] for entry in manifest["samples"]}
     todo = [sample for sample in samples if sample.id not in done]
+    total = len(done) + len(todo)
     width = len(target.layers) * target.checkpoint.config.hidden + target.checkpoint.config.hidden
     for group in _groups(todo, shard_bytes // (2 * width + 4)):
         shard = 1 + max((entry["shard"] for entry in manifest["samples"]), default=-1)
         found: list[Featured] = []
         for one in target.features([sample.ids for sample in group], batch_tokens):
             found.append(one)
-            told(len(done) + len(found), len(done) + len(todo))
+            told(len(done) + len(found), total)
         manifest["samples"] += [asdict(e) for e in _write_shard(folder, shard, group, found)]
         write_json(path, manifest)
         done |= {sample.id for sample in group}

@@ -73,7 +73,8 @@ class EngineSettings(_Section):
     kv_tokens: size of the K/V pool, at least ``context_tokens``.
     step_tokens: most rows of one forward pass (chunked prefill). scheduling: of drafts.
     draft_sources: draft sources that may be used, in order of preference; drafts: trained ones that
-        are loaded beside the model, a folder or a table each.
+        are loaded beside the model, a folder or a table each; None: the package's own, where it was
+        made for these weights in this arithmetic.
     control_share: of all windows of ``control_window_s``, those in which the engine does without
         speculation, to measure what it saves (docs/cost.md); drawn by ``control_seed``.
     """
@@ -96,7 +97,7 @@ class EngineSettings(_Section):
     max_waiting: Positive = 256
     step_tokens: Positive = 512
     draft_sources: list[str] = msgspec.field(default_factory=lambda: ["suffix"])
-    drafts: list[str | DraftSettings] = []
+    drafts: list[str | DraftSettings] | None = None
     max_draft_tokens: NotNegative = 16
     scheduling: SchedulingSettings = msgspec.field(default_factory=SchedulingSettings)
     constraint_backend: Literal["llguidance", "outlines"] = "llguidance"

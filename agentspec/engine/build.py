@@ -33,6 +33,7 @@ from .model.errors import ModelError
 from .model.fetch import resolve
 from .runners import open_runner
 from .service import EngineService
+from .shipped import default_for
 from .tokenizer import Tokenizer
 from .turn import Planner
 
@@ -139,7 +140,11 @@ def _drafters(settings: EngineSettings) -> list[Drafter]:
 
 
 def _load_drafts(settings: EngineSettings, drafts: Drafts) -> None:
-    for one in settings.drafts:
+    chosen = settings.drafts
+    if chosen is None:
+        own = default_for(drafts.target)
+        chosen = [] if own is None else [str(own)]
+    for one in chosen:
         asked = DraftSettings(path=one) if isinstance(one, str) else one
         try:
             drafts.take(drafts.read(asked), asked.path)

@@ -41,7 +41,7 @@ class ControlWindows:
     @classmethod
     def of(cls, settings: EngineSettings) -> ControlWindows | None:
         """As the settings have it; None where there is nothing to switch."""
-        if settings.control_share == 0 or not (settings.draft_sources or settings.drafts):
+        if settings.control_share == 0 or not (settings.draft_sources or settings.drafts != []):
             return None
         return cls(settings.control_share, settings.control_window_s, settings.control_seed)
 

@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from agentspec.settings import EngineSettings
 
 _BLIND = ".blind"
-_SHIPPED = Path(__file__).parents[2] / "drafts"
-"""Where drafts lie that come with the package, a folder each, if there are any."""
-
-
-def shipped() -> dict[str, str]:
-    """The package's own trained drafts by name."""
-    return {p.parent.name: str(p.parent) for p in sorted(_SHIPPED.glob("*/config.json"))}
 
 
 def settings_of(

@@ -13,12 +13,13 @@ from agentspec.bench.workloads import BenchError, Prompt, load
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft import names as model_free
 from agentspec.engine.modes import Mode, UnknownMode
+from agentspec.engine.shipped import shipped
 
 from . import figures, peer
 from .harness import BASELINE, Design, Shot, shots
 from .methods import Method, Variant, parse_drafts, parse_methods, variants
 from .overlap import overlapping, trained_runs
-from .rig import Rig, settings_of, shipped
+from .rig import Rig, settings_of
 
 MASKED = {"both": (True, False), "yes": (True,), "no": (False,)}
 
@@ -49,7 +50,8 @@ class Plan:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Plan:
         """Raises ``BenchError`` for what is not there."""
-        drafts = shipped() | parse_drafts(args.drafts)
+        own = {} if args.target else {name: str(path) for name, path in shipped().items()}
+        drafts = own | parse_drafts(args.drafts)
         for schedule in args.schedule:
             _check_schedule(schedule)
         return cls(

@@ -79,6 +79,7 @@ class Target:
         settings.context_tokens = max(settings.context_tokens, toml.target.context_tokens)
         settings.kv_tokens = max(settings.kv_tokens, settings.context_tokens)
         settings.threads = toml.train.threads
+        settings.drafts = []
         settings.tool_format = toml.target.tool_format
         layers = tuple(toml.cache.layers or spread_layers(checkpoint.config.layers))
         name = toml.target.name or (settings.model if named is None else path.stem)

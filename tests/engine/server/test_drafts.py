@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from agentspec.cli import main
 from agentspec.engine.build import build_service
 from agentspec.engine.drafts import head_rows
+from agentspec.engine.train.identity import weights_id
 from agentspec.settings import SettingsError
 from agentspec.settings_drafts import DraftSettings
 from tests.engine.draft import blockworld
@@ -152,6 +154,31 @@ async def test_drafts_of_the_settings(folder, draft, tmp_path_factory):
         assert [card.name for card in service.drafts()] == ["dspark", "second"]
         with pytest.raises(SettingsError, match=r"engine\.drafts: .*no/such"):
             build_service(settings(folder, drafts=[str(draft / "no/such")]))
+
+
+async def test_the_packages_own_draft_is_the_default_where_it_was_made_for_the_target(
+    folder, draft, tmp_path, monkeypatch
+):
+    """Told by weights and arithmetic; an empty list means none."""
+    monkeypatch.setattr("agentspec.engine.cost.user_cache_dir", lambda: tmp_path / "cache")
+    monkeypatch.setattr("agentspec.engine.shipped.FOLDER", tmp_path)
+    shutil.copytree(draft, tmp_path / "dspark")
+    path = tmp_path / "dspark" / "config.json"
+    plain = json.loads(path.read_text())
+
+    def names(made_for: dict[str, str], **changed: Any) -> list[str]:
+        about = {"method": "dspark", "target": made_for}
+        path.write_text(json.dumps(plain | {"agentspec": about}))
+        service = build_service(settings(folder, drafts=None, **changed))
+        return [card.name for card in service.drafts()]
+
+    right = {"weights_id": weights_id(folder), "format": "torch-float64"}
+    assert names(right) == ["dspark"]
+    assert names(right | {"weights_id": "another's"}) == []
+    assert names(right | {"format": "int8"}) == []
+    assert names({}) == []
+    path.write_text(json.dumps(plain | {"agentspec": {"method": "dspark", "target": right}}))
+    assert build_service(settings(folder, drafts=[])).drafts() == []
 
 
 async def test_a_model_with_another_tokenizer_is_refused(server: Server, tmp_path: Path):

@@ -22,7 +22,8 @@ def run(args: argparse.Namespace) -> int:
     places = _Places.of_user()
     client = CLIENTS[args.client]
     if args.undo:
-        _say(*(f"restored {path}" for path in undo(client.name, places.state)))
+        for one in undo(client.name, places.state):
+            _say(f"restored {one.path}" + (f" (as it was: {one.kept})" if one.kept else ""))
         return 0
     if args.key_env and not args.key_env.isidentifier():
         raise ConnectError(f"--key-env takes the name of a variable, not '{args.key_env}'")

@@ -1,7 +1,8 @@
-"""Writing a configuration with a backup, and undoing it byte for byte.
+"""Writing a configuration with a backup, and undoing it: byte for byte if nobody wrote since.
 
 What was there lies in ``STATE/CLIENT/``: a manifest, and a numbered copy of each file. The
 manifest is written before the first file, so that a write that was cut short can be undone too.
+A file that was changed since (clients do) loses our settings only; one of our own is put away.
 """
 
 from __future__ import annotations
@@ -12,19 +13,31 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from .base import ConfigFile, Configuration, ConnectError
+from .base import ConfigFile, Configuration, ConnectError, Kind
 from .merge import merged
+from .unmerge import taken_out
 
 
 class _Entry(msgspec.Struct):
-    """path: resolved. backup: name of the copy; None: there was no file. written: sha256."""
+    """path: resolved. backup: name of the copy; None: there was no file. written: sha256.
+    kind, settings, own, list_key: of the ``ConfigFile``; kind is None in manifests of old."""
 
     path: str
     backup: str | None
     written: str
+    kind: Kind | None = None
+    settings: Any = None
+    own: bool = False
+    list_key: str | None = None
+
+    @property
+    def file(self) -> ConfigFile:
+        assert self.kind is not None
+        return ConfigFile(Path(self.path), self.kind, self.settings, self.own, self.list_key)
 
 
 class _Manifest(msgspec.Struct):
@@ -34,7 +47,16 @@ class _Manifest(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
+class Undone:
+    """kept: a copy of what the file had become, where it was ours and had been changed."""
+
+    path: Path
+    kept: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Plan:
+    file: ConfigFile
     path: Path
     old: bytes | None
     new: bytes
@@ -56,7 +78,9 @@ def write(configuration: Configuration, state: Path) -> list[Path]:
         backup = None if plan.old is None else str(number)
         if plan.old is not None:
             _replace(folder / str(number), plan.old)
-        entries.append(_Entry(str(plan.path), backup, _sha256(plan.new)))
+        file = plan.file
+        about = (file.kind, file.settings, file.own, file.list_key)
+        entries.append(_Entry(str(plan.path), backup, _sha256(plan.new), *about))
         folders += [str(p) for p in plan.path.parents if not p.exists() and str(p) not in folders]
     manifest = _Manifest(entries, sorted(folders, key=len, reverse=True))
     _replace(_manifest_path(state, configuration.client), msgspec.json.encode(manifest))
@@ -66,30 +90,57 @@ def write(configuration: Configuration, state: Path) -> list[Path]:
     return [plan.path for plan in plans if plan.new != plan.old]
 
 
-def undo(client: str, state: Path) -> list[Path]:
-    """Put back what was there before ``write``; returns the files. Raises ``ConnectError``, and
-    changes nothing, where nothing was written or a file was changed since."""
+def undo(client: str, state: Path) -> list[Undone]:
+    """Put back what was there before ``write``. Raises ``ConnectError``, and changes nothing, where
+    nothing was written or our settings can't be told from what a file has become."""
     manifest = _manifest(state, client)
     folder = state / client
     olds = [None if e.backup is None else (folder / e.backup).read_bytes() for e in manifest.files]
-    for entry, old in zip(manifest.files, olds, strict=True):
-        now = _bytes(Path(entry.path))
-        if now != old and (now is None or _sha256(now) != entry.written):
-            copy = f"; what it was is in {folder / entry.backup}" if entry.backup else ""
-            raise ConnectError(
-                f"{entry.path} was changed since it was written: take the settings out by hand"
-                f"{copy}. Delete {folder} to forget about it."
-            )
-    for entry, old in zip(manifest.files, olds, strict=True):
-        if old is None:
-            Path(entry.path).unlink(missing_ok=True)
-        else:
-            _replace(Path(entry.path), old)
+    pairs = list(zip(manifest.files, olds, strict=True))
+    news = [_without_ours(entry, old, folder) for entry, old in pairs]
+    done = []
+    for (entry, old), new in zip(pairs, news, strict=True):
+        path = Path(entry.path)
+        kept = _put_away(path, state / "changed" / client) if _own_changed(entry, old) else None
+        if new is None:
+            path.unlink(missing_ok=True)
+        elif new != _bytes(path):
+            _replace(path, new)
+        done.append(Undone(path, kept))
     for name in manifest.folders:
         if Path(name).is_dir() and not any(Path(name).iterdir()):
             Path(name).rmdir()
     shutil.rmtree(folder)
-    return [Path(entry.path) for entry in manifest.files]
+    return done
+
+
+def _without_ours(entry: _Entry, old: bytes | None, folder: Path) -> bytes | None:
+    """What the file should hold now; None: there should be none."""
+    now = _bytes(Path(entry.path))
+    if now == old or (now is not None and _sha256(now) == entry.written) or entry.own:
+        return old
+    try:
+        if now is None or entry.kind is None:
+            raise ConnectError("")
+        text = taken_out(entry.file, None if old is None else old.decode(), now.decode())
+    except (ConnectError, UnicodeDecodeError) as error:
+        copy = f"; what it was is in {folder / entry.backup}" if entry.backup else ""
+        raise ConnectError(
+            f"{entry.path} was changed since it was written: take the settings out by hand"
+            f"{copy}. Delete {folder} to forget about it. {error}".rstrip()
+        ) from None
+    return None if text is None else text.encode()
+
+
+def _own_changed(entry: _Entry, old: bytes | None) -> bool:
+    now = _bytes(Path(entry.path))
+    return entry.own and now not in (None, old) and _sha256(now or b"") != entry.written
+
+
+def _put_away(path: Path, folder: Path) -> Path:
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    shutil.copy2(path, folder / path.name)
+    return folder / path.name
 
 
 def environment_file(configuration: Configuration, own: Path) -> ConfigFile | None:
@@ -108,7 +159,7 @@ def _plan(file: ConfigFile) -> _Plan:
         text = None if old is None else old.decode()
     except UnicodeDecodeError as error:
         raise ConnectError(f"{path} is not UTF-8: {error}") from None
-    return _Plan(path, old, merged(file, text).encode())
+    return _Plan(file, path, old, merged(file, text).encode())
 
 
 def _bytes(path: Path) -> bytes | None:

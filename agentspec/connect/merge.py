@@ -59,9 +59,14 @@ def _json(file: ConfigFile, old: str) -> str:
             f"Please add this by hand:\n{dumped(file)}"
         ) from None
     _update(value, file.settings, file, str(file.path))
-    found = _INDENT.search(old)
+    return spelled_json(value, old)
+
+
+def spelled_json(value: Any, like: str) -> str:
+    """JSON with the indent and the end of another text."""
+    found = _INDENT.search(like)
     text = json.dumps(value, indent=found.group() if found else 2, ensure_ascii=False)
-    return text + ("\n" if old.endswith("\n") else "")
+    return text + ("\n" if like.endswith("\n") else "")
 
 
 def _yaml(file: ConfigFile, old: str) -> str:

@@ -34,3 +34,14 @@ def test_an_agent_finishes_its_task(
     assert done.finished, (done.ran, sandbox.edited, sandbox.checked)
     assert done.ran.status == 0
     assert [row["status"] for row in done.rows] == ["ok"] * len(backend.requests)
+    _connect_again_and_undo(agent, sandbox, gateway, done.shown)
+
+
+def _connect_again_and_undo(agent: Agent, sandbox: Sandbox, gateway: Served, shown: str):
+    """Also when the agent has since written into what connect wrote."""
+    written = [Path(line.removeprefix("wrote ")) for line in shown.splitlines() if "wrote " in line]
+    assert written
+    sandbox.connect(agent.name, "--url", gateway.url, "--write", "--no-check")
+    sandbox.connect(agent.name, "--undo")
+    left = [path for path in written if path.exists() and gateway.url in path.read_text()]
+    assert not left

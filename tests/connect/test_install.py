@@ -66,14 +66,98 @@ def test_a_link_stays_a_link(tmp_path: Path):
     assert link.is_symlink() and real.read_bytes() == OLD
 
 
-def test_a_file_changed_since_is_left_alone(tmp_path: Path):
+OURS = {"provider": {"ours": {"url": "u", "n": 1}}, "theme": "ours"}
+ENTRY = [{"id": "m", "url": "u"}]
+
+
+def changed_json(path: Path, **more) -> None:
+    """As clients do: a key of their own, another layout."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        {},
+        {"theme": "theirs"},
+        {"provider": {"theirs": {"url": "x"}}},
+        {"provider": {"ours": {"url": "older", "k": [1]}}, "theme": None},
+        {"provider": {}},
+    ],
+)
+def test_what_others_wrote_since_stays(tmp_path: Path, old: dict):
+    theirs, other = tmp_path / "a.json", tmp_path / "b.json"
+    theirs.write_text(json.dumps(old))
+    files = (merging(other), ConfigFile(theirs, "json", OURS))
+    write(configuration(*files), tmp_path / "state")
+    changed_json(theirs, version=4)
+    write(configuration(*files), tmp_path / "state")  # also connects again
+    assert json.loads(theirs.read_text())["provider"]["ours"]["n"] == 1
+    changed_json(theirs, schema="s")
+    undo("c", tmp_path / "state")
+    assert json.loads(theirs.read_text()) == old | {"version": 4, "schema": "s"}
+    assert not other.exists()
+
+
+def test_a_new_file_that_others_wrote_into_keeps_theirs(tmp_path: Path):
+    new = tmp_path / "deep" / "a.json"
+    write(configuration(ConfigFile(new, "json", OURS)), tmp_path / "state")
+    value = json.loads(new.read_text())
+    value["provider"]["theirs"] = {"url": "y"}
+    new.write_text(json.dumps(value | {"theme": "changed"}, indent=8))
+    undo("c", tmp_path / "state")
+    assert json.loads(new.read_text()) == {"provider": {"theirs": {"url": "y"}}}
+    assert new.read_text().startswith('{\n        "')
+
+
+def test_a_new_file_with_nothing_but_ours_goes(tmp_path: Path):
+    new = tmp_path / "deep" / "a.json"
+    write(configuration(ConfigFile(new, "json", OURS)), tmp_path / "state")
+    new.write_text(json.dumps(json.loads(new.read_text())))
+    undo("c", tmp_path / "state")
+    assert not new.parent.exists()
+
+
+def test_an_entry_of_a_list_goes_and_the_others_stay(tmp_path: Path):
+    yml, js = tmp_path / "a.yaml", tmp_path / "b.json"
+    js.write_text('{"models": {"openai": [{"id": "m", "url": "older"}]}}')
+    files = (
+        ConfigFile(yml, "yaml", ENTRY, list_key="id"),
+        ConfigFile(js, "json", {"models": {"openai": ENTRY}}, list_key="id"),
+    )
+    write(configuration(*files), tmp_path / "state")
+    yml.write_text("# mine\n" + yml.read_text() + "- id: n\n")
+    value = json.loads(js.read_text())
+    value["models"]["openai"].append({"id": "n"})
+    js.write_text(json.dumps(value))
+    undo("c", tmp_path / "state")
+    assert yml.read_text() == "# mine\n- id: n\n"
+    left = json.loads(js.read_text())["models"]["openai"]
+    assert sorted(left, key=str) == [{"id": "m", "url": "older"}, {"id": "n"}]
+
+
+def test_a_file_of_our_own_that_was_changed_is_put_away(tmp_path: Path):
+    own = tmp_path / "own" / "c.json"
+    write(configuration(ConfigFile(own, "json", OURS, own=True)), tmp_path / "state")
+    changed_json(own, date="today")
+    (done,) = undo("c", tmp_path / "state")
+    assert not own.parent.exists() and done.kept is not None
+    assert json.loads(done.kept.read_text())["date"] == "today"
+    assert done.kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("now", [b"// comments\n{}", b"{", b"[]", b"\xff", None])
+def test_a_file_that_cannot_be_read_any_more_is_left_alone(tmp_path: Path, now: bytes | None):
     theirs, other = tmp_path / "a.json", tmp_path / "b.json"
     theirs.write_bytes(OLD)
     write(configuration(merging(other), merging(theirs)), tmp_path / "state")
-    theirs.write_text('{"edited": true}')
+    if now is None:
+        theirs.unlink()
+    else:
+        theirs.write_bytes(now)
     with pytest.raises(ConnectError, match=r"a\.json was changed.*state/c/1"):
         undo("c", tmp_path / "state")
-    assert theirs.read_text() == '{"edited": true}' and other.exists()
+    assert (theirs.read_bytes() if theirs.exists() else None) == now and other.exists()
 
 
 def test_nothing_is_written_when_one_file_cannot_be(tmp_path: Path):

@@ -70,6 +70,6 @@ def bars(
 ) -> Block:
     """Bars side by side over names, with their table."""
     axis = Columns(list(names), thin(list(names)))
-    picture = grouped(title, axis, layers, form)
+    picture = grouped(title, axis, layers, form, whole=form in text.WHOLE)
     legend = layers if len(layers) > 1 else []
     return Block(slug, title, caption, columns, rows_of(axis, layers), picture, legend, empty)

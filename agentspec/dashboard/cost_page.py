@@ -28,6 +28,9 @@ from .sheet import Block, Column, Field, Sheet
 from .tiles import Tile
 from .view import View
 
+MOST_MODELS = 500
+"""Models that the choice of a price offers; others can be asked for in the URL."""
+
 _PARTS: tuple[str, ...] = ("Fresh prefill", "Cached input", "Decode", "Drafts", "Grammar")
 
 
@@ -206,10 +209,10 @@ def _saving(name: str, one: Savings) -> tuple[Any, ...]:
 
 def _price_field(look: Look, view: View) -> Field:
     models = sorted({one.model for one in look.aside(dated)})
-    options = [("", "choose a model"), *((model, model) for model in models[:500])]
     told = view.params.get("at", "")
-    if told and told not in models:
-        options.append((told, told))
+    offered = models[:MOST_MODELS]
+    offered += [told] if told and told not in offered else []
+    options = [("", "choose a model"), *((model, model) for model in offered)]
     return Field("at", "Compare with the price of", told, options)
 
 

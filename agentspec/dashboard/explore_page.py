@@ -160,7 +160,7 @@ def _block(groups: Mapping[tuple, Sums], chosen: str, by: list[str], view: View)
         f"{text.plural(len(groups), 'group')}, the largest first.{more}",
         columns,
         [(*k, value, n) if chosen != "requests" else (*k, value) for k, value, n in told],
-        side_by_side(title, axis, [layer], measure.form),
+        side_by_side(title, axis, [layer], measure.form, whole=measure.form in text.WHOLE),
         empty="" if told else "No request in this range.",
         links=[_link(view, by, key) for key, _, _ in told],
     )

@@ -63,6 +63,10 @@ def duration(ms: float | None) -> str:
     return f"{minutes}\u202fmin {seconds:02d}\u202fs"
 
 
+WHOLE = (count, exact)
+"""Forms of numbers that have no fraction."""
+
+
 def usd(nusd: int | None) -> str:
     """Nano-USD as dollars: two decimals, or two significant digits below a cent."""
     if nusd is None:

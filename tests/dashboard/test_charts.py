@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentspec.dashboard import blocks, text
 from agentspec.dashboard.charts import Columns, Layer, curve, grouped, stacked
+from agentspec.dashboard.sheet import Column
 from agentspec.dashboard.svg import BOTTOM, LEFT, RIGHT, TOP, tag, ticks
 
 COLUMNS = Columns([f"column {i}" for i in range(12)], ["a", *[""] * 10, "<b>"])
@@ -128,3 +132,12 @@ def test_elements_escape_everything():
     assert (
         tag("text", "<&>", aria_label='"<') == '<text aria-label="&#34;&lt;">&lt;&amp;&gt;</text>'
     )
+
+
+@pytest.mark.parametrize(("form", "expected"), [(text.count, True), (text.share, False)])
+def test_an_axis_of_counts_has_whole_ticks(form: Callable[[float], str], expected: bool):
+    """A tick at 2.5 would be labelled 2."""
+    columns = [Column("Name", "name"), Column("Requests", "requests")]
+    block = blocks.bars("b", "B", "", columns, ["x"], [Layer("requests", "c-ok", [10])], form)
+    labels = re.findall(r'<text class="y"[^>]*>([^<]*)<', str(block.picture))
+    assert (labels == ["0", "5", "10"]) is expected

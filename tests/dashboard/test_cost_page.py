@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.testclient import TestClient
 
 from agentspec.dashboard.context import Context
@@ -80,6 +81,14 @@ def test_the_same_tokens_at_a_vendors_price(tmp_path: Path):
         "Breaks even when busy": "never",
         "Tokenizer": "another one",
     }
+
+
+def test_the_chosen_price_is_shown_also_where_it_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("agentspec.dashboard.cost_page.MOST_MODELS", 1)
+    found = page(tmp_path, rows(), "?at=vendor-1")
+    assert '<option value="vendor-1" selected>' in found and '<option value="dear">' in found
 
 
 def test_where_a_vendor_would_have_been_dearer(tmp_path: Path):

@@ -16,6 +16,7 @@ from agentspec.dashboard.explore_page import DIMENSIONS, MEASURES
 from agentspec.dashboard.routing_page import kind_of, tally
 from agentspec.dashboard.sheet import Block, Column, csv_text
 from agentspec.store import migrate
+from agentspec.store.goodput import Level, goodput
 from agentspec.store.record import RequestRecord
 from tests.dashboard.conftest import application
 from tests.dashboard.html import figure, table
@@ -98,6 +99,13 @@ def test_goodput_at_limits_of_the_url(client: TestClient, day: list[RequestRecor
             len(mine) - len(ok),
         ]
         assert near(share, met / len(mine))
+
+
+def test_an_answer_in_one_piece_has_its_first_token_at_its_end():
+    """Not streamed, or nothing but a tool call that was held back: no first token was timed."""
+    rows = [("b", "ok", None, None, 900.0, 50), ("b", "ok", None, None, 1100.0, 50)]
+    found = goodput([*rows, ("b", "ok", None, None, None, 50)], Level(ttft_ms=1000, tpot_ms=10))
+    assert (found["b"].good, found["b"].late) == (1, 2)
 
 
 def test_the_cache_by_client_and_by_pause(client: TestClient, day: list[RequestRecord]):

@@ -11,9 +11,12 @@ where a schema takes it longer than the limit; that counts as refused.
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import json
+import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,7 +102,7 @@ def write_vocabulary(folder: Path, tokenizer: Any) -> None:
 
 
 class Worker:
-    """A process of ``grammar_worker.py``, started anew after it was too slow."""
+    """A process of ``grammar_worker.py``; it starts what was too slow anew (a fork, so at once)."""
 
     def __init__(self, python: str, engine: str, folder: Path, limit_s: float):
         self._command = [python, "-P", str(WORKER), engine, str(folder)]
@@ -129,31 +132,50 @@ class Worker:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
             self._process = None
 
     def _start(self) -> None:
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            self._command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, bufsize=0
-        )
-        if self._read(_START_S) is None:
-            raise ChildProcessError(f"the engine did not start: {' '.join(self._command)}")
+        with tempfile.TemporaryFile() as said:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=said,
+                bufsize=0,
+                start_new_session=True,
+            )
+            if self._line(_START_S) is None:
+                self.close()
+                said.seek(0)
+                why = said.read().decode(errors="replace").strip()[-500:]
+                raise ChildProcessError(f"the engine did not start: {why or 'it is too slow'}")
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     def _read(self, limit_s: float) -> dict[str, Any] | None:
-        """The next line; None, and the process is gone, where none came in time."""
+        """What it tells of the case; None where it died of it, or was too slow and is anew."""
+        told = self._line(limit_s)
+        if told is None:
+            assert self._process is not None
+            self._process.send_signal(signal.SIGUSR1)
+            while (late := self._line(_START_S)) is not None and "ready" not in late:
+                pass  # it was done just now
+            if late is None:
+                self.close()
+        return None if told is None or "ready" in told else told
+
+    def _line(self, limit_s: float) -> dict[str, Any] | None:
+        """The next line; None where none came in time."""
         assert self._process is not None and self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], limit_s)
         line = self._process.stdout.readline() if ready else b""
-        if not line:
-            self.close()
-            return None
-        return json.loads(line)
+        return json.loads(line) if line else None
 
 
 def judged(worker: Worker, cases: Seq[Case], name: str) -> Iterator[Outcome]:
@@ -189,11 +211,18 @@ def summary(name: str, outcomes: Seq[Outcome]) -> dict[str, Any]:
     return row
 
 
+def _slowest(outcomes: Seq[Outcome]) -> list[dict[str, Any]]:
+    """The cases with the slowest single masks."""
+    most = sorted((o for o in outcomes if o.mask_us), key=lambda o: -max(o.mask_us))[:5]
+    return [{"id": o.case.id, "mask_us": max(o.mask_us)} for o in most]
+
+
 def failures(name: str, outcomes: Seq[Outcome]) -> dict[str, Any]:
     """Which cases are not right, and why, for who wants to mend them."""
     wrong = [o for o in outcomes if not o.right]
     return {
         "engine": name,
+        "slowest_masks": _slowest(outcomes),
         "reasons": Counter((o.refused or "judged wrongly")[:80] for o in wrong).most_common(20),
         "cases": [
             {

@@ -2,8 +2,9 @@
 
 Usage: ``python grammar_worker.py ENGINE FOLDER``; FOLDER holds ``vocabulary.json`` (``{tokenizer,
 pieces, eos, special, size}``). In: ``{schema, texts}``. Out: ``{"compiled": us}`` or ``{"refused":
-reason}`` as soon as it is known, then ``{accepted, mask_us, apply_us}``. Runs in the environment
-that has the engine, so nothing of agentspec is imported but by its own engine.
+reason}`` as soon as it is known, then ``{accepted, mask_us, apply_us}``. It serves in a fork of
+itself: what takes too long is ended by SIGUSR1, and the next fork says ``{"ready": true}``. Runs in
+the environment that has the engine, so nothing of agentspec is imported but by its own engine.
 
 Legend: V vocabulary, W = ceil(V / 32) mask words.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -62,8 +65,10 @@ class Agentspec:
             )
 
         self._served = factory()
-        self._served.warm()
         self._checked = factory(canonical=False, flexible=True)
+
+    def begin(self) -> None:
+        self._served.warm()
 
     def compile(self, schema: Any) -> Any:
         """What serves the request; ``prepare`` makes what judges instances."""
@@ -112,6 +117,8 @@ class Agentspec:
 
 class Peer:
     """What the peers have in common: no check behind the mask."""
+
+    def begin(self) -> None: ...
 
     def prepare(self, compiled: Any) -> Any:
         return compiled
@@ -256,6 +263,10 @@ class Judge:
         self._row = torch.full((1, (vocabulary.size + 31) // 32), -1, dtype=torch.int32)
         self._logits = torch.zeros(1, vocabulary.size)
 
+    def begin(self) -> None:
+        """In the process that serves."""
+        self._engine.begin()
+
     def compile(self, schema: Any) -> tuple[Any, dict[str, Any]]:
         started = time.perf_counter_ns()
         try:
@@ -296,19 +307,36 @@ def _say(message: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    import torch
-
-    torch.set_num_threads(1)
-    vocabulary = Vocabulary(Path(sys.argv[2]))
-    judge = Judge(ENGINES[sys.argv[1]](vocabulary), vocabulary)
-    _say({"ready": True})
+def _serve(judge: Judge) -> None:
+    """Every case of standard input, to its end."""
+    judge.begin()
     for line in sys.stdin:
         asked = json.loads(line)
         compiled, told = judge.compile(asked["schema"])
         _say(told)
         if compiled is not None:
             _say(judge.texts(compiled, asked["texts"]))
+
+
+def main() -> None:
+    """Serve in a fork; SIGUSR1 ends what it is at, and another one goes on with the next case."""
+    import torch
+
+    torch.set_num_threads(1)
+    vocabulary = Vocabulary(Path(sys.argv[2]))
+    judge = Judge(ENGINES[sys.argv[1]](vocabulary), vocabulary)
+    serving = 0
+    signal.signal(signal.SIGUSR1, lambda *_: os.kill(serving, signal.SIGKILL))
+    while True:
+        _say({"ready": True})
+        serving = os.fork()
+        if serving == 0:
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+            _serve(judge)
+            os._exit(0)
+        _, status = os.waitpid(serving, 0)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
+            return
 
 
 if __name__ == "__main__":

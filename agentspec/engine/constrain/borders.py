@@ -103,6 +103,8 @@ class Reader:
             return self._after(byte), pos + 1
         if byte in b"]}":  # an empty container
             return self._closed(), pos + 1
+        if self.mode == "value" and self.definite.refuses_start(self.nodes(), byte):
+            return replace(self, broken=True), pos + 1
         if byte == 0x22:
             opened = replace(self, mode="string", in_key=self.mode == "key", chunks=(b'"', None))
             return opened, pos + 1

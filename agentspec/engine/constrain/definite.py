@@ -8,6 +8,7 @@ follows it.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from agentspec.toolcall.check import ValueChecker
@@ -24,15 +25,28 @@ _TELLING = frozenset(
     }
 )
 """Keywords that masks may not hold; a schema with none of them is not asked again."""
+_KINDS = {0x22: "string", 0x7B: "object", 0x5B: "array", 0x74: "boolean", 0x66: "boolean"}
+"""By a JSON value's first byte. Not here: null and numbers."""
 Node = Any
 Nodes = tuple[Node, ...]
 """Schemas that hold together for one value."""
 
 
-class Definite:
-    """One schema document."""
+def all_masked(unchecked: Iterable[str]) -> bool:
+    """Whether masks hold, at every place, all keywords but the telling ones.
 
-    def __init__(self, schema: Any):
+    unchecked: paths of keywords that they don't hold. Where a schema of keys went, so did all that
+    it says of its members.
+    """
+    words = {path.rpartition("/")[2] for path in unchecked}
+    return words <= _TELLING - {"patternProperties"}
+
+
+class Definite:
+    """One schema document. masked: see ``all_masked``; else every schema is asked."""
+
+    def __init__(self, schema: Any, *, masked: bool = True):
+        self._masked = masked
         self.checker = ValueChecker(schema)
         self._root = self.checker.document
         self._old = self.checker.ref_stands_alone
@@ -96,9 +110,19 @@ class Definite:
         asked = (
             node
             for node in nodes
-            if node is self._root or node is False or not _TELLING.isdisjoint(node)
+            if not self._masked
+            or node is self._root
+            or node is False
+            or not _TELLING.isdisjoint(node)
         )
         return any(not self.checker.holds(node, value) for node in asked)
+
+    def refuses_start(self, nodes: Nodes, first: int) -> bool:
+        """Whether no value that begins with the byte ``first`` can satisfy ``nodes``."""
+        if self._masked:
+            return False
+        kind = _KINDS.get(first, "null" if first == 0x6E else "number")
+        return any(node is False or not _may_be(node, kind) for node in nodes)
 
     def refuses_key(self, nodes: Nodes, key: str) -> bool:
         """Whether an object of ``nodes`` cannot have ``key``."""
@@ -108,10 +132,10 @@ class Definite:
                 return True
         return any(node is False for node in self.member(nodes, key))
 
-    @staticmethod
-    def silent(nodes: Nodes) -> bool:
+    def silent(self, nodes: Nodes) -> bool:
         """Whether any text will do for a string that ``nodes`` judge, as far as masks allow it."""
-        return all(isinstance(node, dict) and _TELLING.isdisjoint(node) for node in nodes)
+        telling = _TELLING if self._masked else _TELLING | {"type", "minLength", "maxLength"}
+        return all(isinstance(node, dict) and telling.isdisjoint(node) for node in nodes)
 
     @staticmethod
     def silent_on_keys(nodes: Nodes) -> bool:
@@ -128,6 +152,12 @@ class Definite:
     def unique(nodes: Nodes) -> bool:
         """Whether no two items of the array may be equal."""
         return any(isinstance(node, dict) and node.get("uniqueItems") is True for node in nodes)
+
+
+def _may_be(node: dict[str, Any], kind: str) -> bool:
+    kinds = node.get("type")
+    among = [kinds] if isinstance(kinds, str) else kinds
+    return among is None or kind in among or (kind == "number" and "integer" in among)
 
 
 def canonical(value: Any) -> str:

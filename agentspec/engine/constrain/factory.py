@@ -202,7 +202,9 @@ class ConstraintFactory:
         if not judged:
             session = GrammarSession(grammar.matcher, vocab, hints, canonical=canonical)
             return session, not grammar.unchecked
-        matcher = JudgedMatcher(grammar.matcher, judge_of(spec), vocab.token_bytes)
+        matcher = JudgedMatcher(
+            grammar.matcher, judge_of(spec, grammar.unchecked), vocab.token_bytes
+        )
         session = JudgedSession(matcher, vocab, hints, canonical=canonical)
         param = spec.functions[0].param if spec.functions else "response_format"
         try:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from agentspec.toolcall.check import ValueChecker
+from agentspec.toolcall.pattern import compiled
 from agentspec.toolcall.refs import resolve
 
 from .example import examples
@@ -23,6 +24,7 @@ _MAX_COUNT = 2000
 """More characters, items or members than this are not proposed."""
 _MAX_DEPTH = 12
 _MAX_VARIANTS = 24
+_MAX_OPTIONS = 9
 _SCALARS: dict[str, tuple[Any, ...]] = {
     "null": (None,),
     "boolean": (False, True),
@@ -36,7 +38,7 @@ _KINDS = ("null", "boolean", "integer", "string", "object", "array")
 def instances(schema: Any, most: int = 4) -> Iterator[Any]:
     """Values that are valid under ``schema``, at most ``most``, after so many tries."""
     checker = ValueChecker(schema)
-    proposed = _Proposals(checker.document).of(checker.document, 0)
+    proposed = _Proposals(checker).of(checker.document, 0)
     given = 0
     for value in islice(proposed, _MAX_TRIED):
         if given < most and checker.check(json.dumps(value)) is None:
@@ -47,8 +49,8 @@ def instances(schema: Any, most: int = 4) -> Iterator[Any]:
 
 
 class _Proposals:
-    def __init__(self, root: Any):
-        self._root = root
+    def __init__(self, checker: ValueChecker):
+        self._checker, self._root = checker, checker.document
         self._steps = 0
 
     def _tired(self) -> bool:
@@ -142,15 +144,20 @@ class _Proposals:
 
     def members(self, node: dict[str, Any], keys: list[str], depth: int) -> Iterator[dict]:
         """Objects with ``keys``: the first proposals of all, then other ones of each in turn."""
-        properties, rest = node.get("properties", {}), node.get("additionalProperties", True)
-        subs = {key: properties.get(key, rest) for key in keys}
-        options = {k: list(islice(self.of(sub, depth + 1), 6)) for k, sub in subs.items()}
+        subs = {key: _member(node, key) for key in keys}
+        options = {k: self.best_first(sub, depth + 1) for k, sub in subs.items()}
         if not all(options.values()):
             return
         first = {key: values[0] for key, values in options.items()}
         yield first
         for key, values in options.items():
             yield from ({**first, key: value} for value in values[1:])
+
+    def best_first(self, node: Any, depth: int) -> list[Any]:
+        """Some proposals for a place, one that is right there before all others."""
+        values = list(islice(self.of(node, depth), _MAX_OPTIONS))
+        right = next((i for i, v in enumerate(values) if self._checker.holds(node, v)), 0)
+        return [*values[right : right + 1], *values[:right], *values[right + 1 :]]
 
     def arrays(self, node: dict[str, Any], depth: int) -> Iterator[list[Any]]:
         items = node.get("items", True)
@@ -173,6 +180,16 @@ class _Proposals:
                 yield [*head[:count], *([pool[0]] * more)]
             if not more and pool:
                 yield [*head[:count], pool[0]]
+
+
+def _member(node: dict[str, Any], key: str) -> Any:
+    """What an object's schema says of the value of ``key``."""
+    named, patterns = node.get("properties", {}), node.get("patternProperties", {})
+    held = [named[key]] if key in named else []
+    held += [sub for pattern, sub in patterns.items() if compiled(pattern).search(key)]
+    if not held:
+        return node.get("additionalProperties", True)
+    return held[0] if len(held) == 1 else {"allOf": held}
 
 
 def _dependents(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -209,6 +226,10 @@ def _bounded(node: dict[str, Any]) -> Iterator[float]:
                 yield from (nearest, nearest + step, nearest - step)
     if step:
         yield step
+    low = node.get("exclusiveMinimum", node.get("minimum"))
+    high = node.get("exclusiveMaximum", node.get("maximum"))
+    if isinstance(low, int | float) and isinstance(high, int | float) and -1e15 < low < high < 1e15:
+        yield (low + high) / 2
 
 
 def _merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:

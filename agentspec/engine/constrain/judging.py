@@ -7,6 +7,7 @@ at every border; arguments in another encoding once their call is whole.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,7 +19,8 @@ from agentspec.toolcall.schema import subschemas
 from agentspec.wire.chat import FunctionDef, Tool
 
 from .borders import Reader
-from .definite import Definite
+from .definite import Definite, all_masked
+from .names import open_to_keys
 
 
 class Verdict(Protocol):
@@ -167,16 +169,20 @@ class TextVerdict:
         return replace(self, text=self.text + text, borders=self.borders + text.count(b">"))
 
 
-def judge_of(spec: OutputSpec) -> Verdict:
-    """The state before an answer's first token that is under the grammar."""
-    answer = None if spec.answer is None else Definite(spec.answer.schema)
+def judge_of(spec: OutputSpec, unchecked: Seq[str]) -> Verdict:
+    """The state before an answer's first token that is under the grammar.
+
+    unchecked: paths of keywords that the mask does not hold.
+    """
+    masked = all_masked(unchecked)
+    answer = None if spec.answer is None else Definite(spec.answer.schema, masked=masked)
     if not spec.functions:
         assert answer is not None
         return AnswerVerdict(Reader(answer))
     opened = spec.format.open.encode() if spec.calls == "may" and answer is None else b""
     if getattr(spec.format, "encoding", "json") != "json":
         return TextVerdict(spec, ArgumentsChecker(_tools(spec)), opened)
-    functions = {f.name: Definite(f.parameters) for f in spec.functions}
+    functions = {f.name: Definite(f.parameters, masked=masked) for f in spec.functions}
     return CallsVerdict(spec.format, functions, answer).fed(opened)
 
 
@@ -203,6 +209,7 @@ def _takes_any_key(node: dict[str, Any]) -> bool:
     kinds = node.get("type")
     may_be = kinds is None or kinds == "object" or (isinstance(kinds, list) and "object" in kinds)
     elsewhere = any(key in node for key in ("enum", "const", "$ref", "anyOf", "oneOf", "allOf"))
-    if not may_be or (elsewhere and "properties" not in node):
+    members = ("properties", "patternProperties", "additionalProperties")
+    if not may_be or (elsewhere and not any(key in node for key in members)):
         return False
-    return node.get("additionalProperties") is not False
+    return open_to_keys(node)

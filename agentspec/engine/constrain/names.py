@@ -37,6 +37,13 @@ def names_held(node: dict[str, Any], closable: bool) -> bool:
     return all(checker.check(json.dumps(name)) is None for name in declared)
 
 
+def open_to_keys(node: dict[str, Any]) -> bool:
+    """Whether an object may have keys that it does not list: a mask lets those come twice."""
+    patterns = node.get("patternProperties", {})
+    others = node.get("additionalProperties")
+    return others is not False or any(sub is not False for sub in patterns.values())
+
+
 def name_patterns(node: dict[str, Any], out: dict[str, Any]) -> None:
     """Write ``node``'s ``propertyNames``, which can be held, into the engine's version ``out``."""
     if not node.get("properties"):

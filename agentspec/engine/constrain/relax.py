@@ -27,7 +27,7 @@ from agentspec.toolcall.pattern import plain_part
 from agentspec.toolcall.refs import is_plain, pointer
 
 from .free import free_order, free_spelling
-from .names import name_patterns, names_held
+from .names import name_patterns, names_held, open_to_keys
 
 MAX_MULTIPLE = 1000
 MAX_PATTERNS = 60
@@ -259,6 +259,11 @@ class _Relaxer:
         return self.level.narrow and self.canonical and closable and alone
 
     def numbers(self, node: dict[str, Any], path: str, out: dict[str, Any]) -> None:
+        bounds = [out[key] for key in _BOUNDS - {"multipleOf"} if key in out]
+        for key in ("exclusiveMinimum", "exclusiveMaximum"):
+            # Where two bounds have the same whole part, llguidance takes an open one as closed.
+            if key in out and any(bound != int(bound) for bound in bounds):
+                self.give_up(path, key)
         if "multipleOf" not in node or "multipleOf" in self.level.drop:
             return
         digits = Decimal(repr(node["multipleOf"])).normalize().as_tuple().digits
@@ -327,9 +332,10 @@ class _Relaxer:
         if closable and _may_close({**judged, "required": out.get("required", ())}):
             out["additionalProperties"] = False
         self.many(out, path)
-        open_object = out.get("additionalProperties") is not False
-        if open_object and node.get("minProperties", 0) > len(set(node.get("required", ()))):
-            # Extra keys may repeat one another, which makes fewer of them once parsed.
+        if open_to_keys(out) and node.get("minProperties", 0) > 1 + len(
+            set(node.get("required", ()))
+        ):
+            # Extra keys may repeat one another, which makes fewer once parsed; one is sure.
             self.give_up(path, "minProperties")
 
     def many(self, out: dict[str, Any], path: str) -> None:

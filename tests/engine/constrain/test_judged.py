@@ -83,6 +83,27 @@ SCHEMAS: dict[str, Any] = {
     },
     "look-around": {"type": "string", "pattern": "^(?!a)[a-c]{1,3}(?<!b)$"},
     "twins": {"type": "object", "propertyNames": {"enum": ["a", "b"]}, "minProperties": 2},
+    "twins by pattern": {
+        "type": "object",
+        "patternProperties": {"^[ab]$": {"type": "null"}},
+        "additionalProperties": False,
+        "minProperties": 2,
+    },
+    "patterns that overlap": {
+        "type": "object",
+        "patternProperties": {"^a": {"type": "integer"}, "b$": {"minimum": 5}},
+        "required": ["ab"],
+        "additionalProperties": False,
+    },
+    "open bound": {"type": "number", "exclusiveMinimum": 0, "maximum": 0.5},
+    "narrow members": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 0.001},
+            "b": {"type": "number", "minimum": 1, "maximum": 2, "multipleOf": 0.01},
+        },
+        "required": ["a", "b"],
+    },
 }
 
 

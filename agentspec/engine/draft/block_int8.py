@@ -22,6 +22,7 @@ from .backbone import MOST_BLOCKS, SCRATCH_PAGES, Block, Chunk
 from .block_config import MOST_ROWS, BlockConfig
 from .draft_file import DraftFile
 from .errors import UnsupportedDraft
+from .tables import packed_tables
 
 if TYPE_CHECKING:
     from agentspec.engine.model.int8_llama import Int8Llama
@@ -198,7 +199,7 @@ class _Weights:
 
     def __init__(self, config: BlockConfig, file: DraftFile, target: Int8Llama, ids: npt.NDArray):
         shape = config.shape
-        hidden, vocab = shape.hidden, shape.vocab
+        hidden = shape.hidden
         self.fc = PackedLinear(file.matrix("fc.weight", hidden, len(config.taps) * hidden))
         self.hidden_norm = file.dense("hidden_norm.weight", hidden)
         self.norm = file.dense("norm.weight", hidden)
@@ -207,20 +208,7 @@ class _Weights:
         self.kv = PackedLinear(concatenate(parts))
         for layer in self.layers:
             layer.kv_parts.clear()
-        own = "embed_tokens.weight" in file
-        self.embedding = (
-            file.dense("embed_tokens.weight", vocab, hidden) if own else target.embedding
-        )
-        head = target.head
-        if "lm_head.weight" in file:
-            rows = config.draft_vocab or vocab
-            head = PackedLinear(file.matrix("lm_head.weight", rows, hidden))
-        if head.outputs == len(ids):
-            self.head = head
-        elif (ids == np.arange(len(ids))).all():
-            self.head = head.first(len(ids))
-        else:
-            self.head = head.rows(ids)
+        self.embedding, self.head = packed_tables(config, file, ids, target.embedding, target.head)
 
 
 def _check(config: BlockConfig, head_rows: int) -> None:

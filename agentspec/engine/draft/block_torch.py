@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .backbone import PAGE, SCRATCH_PAGES, Block, Chunk
 from .block_config import MOST_ROWS, BlockConfig
+from .tables import dense_tables
 
 if TYPE_CHECKING:
     from .draft_file import DraftFile
@@ -44,16 +45,7 @@ class TorchBackbone:
         shape = config.shape
         self._device = embedding.device
         self._weights = {n: w.to(self._device) for n, w in _read(config, file).items()}
-        vocab, hidden = shape.vocab, shape.hidden
-        self._embedding = embedding
-        if "embed_tokens.weight" in file:
-            own = file.dense("embed_tokens.weight", vocab, hidden)
-            self._embedding = torch.from_numpy(own).to(self._device)
-        if "lm_head.weight" in file:
-            rows = config.draft_vocab or vocab
-            head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden)).to(self._device)
-        listed = torch.from_numpy(ids).long().to(self._device)
-        self._head = head if head.shape[0] == len(ids) else head[listed]
+        self._embedding, self._head = dense_tables(config, file, ids, embedding, head)
         self._cos, self._sin = (
             table.float().to(self._device)
             for table in rope_table(

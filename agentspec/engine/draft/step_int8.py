@@ -24,6 +24,7 @@ from .backbone import MOST_BLOCKS, SCRATCH_PAGES
 from .errors import UnsupportedDraft
 from .step_backbone import StepChunk, StepRow, prefix_of, sizes
 from .step_config import StepConfig
+from .tables import packed_tables
 
 if TYPE_CHECKING:
     from agentspec.engine.model.int8_llama import Int8Llama
@@ -222,19 +223,7 @@ class _Weights:
         self.kv = linear("self_attn.k", "self_attn.v")
         self.out, self.down = linear("self_attn.o"), linear("mlp.down")
         self.gate_up = linear("mlp.gate", "mlp.up")
-        self.embedding = target.embedding
-        if "embed_tokens.weight" in file:
-            self.embedding = file.dense("embed_tokens.weight", shape.vocab, shape.hidden)
-        head = target.head
-        if "lm_head.weight" in file:
-            rows = config.draft_vocab or shape.vocab
-            head = PackedLinear(file.matrix("lm_head.weight", rows, shape.hidden))
-        if head.outputs == len(ids):
-            self.head = head
-        elif (ids == np.arange(len(ids))).all():
-            self.head = head.first(len(ids))
-        else:
-            self.head = head.rows(ids)
+        self.embedding, self.head = packed_tables(config, file, ids, target.embedding, target.head)
 
 
 def _buffer(rows: int, width: int) -> npt.NDArray:

@@ -19,6 +19,7 @@ from torch import Tensor
 from .backbone import PAGE, SCRATCH_PAGES
 from .step_backbone import StepChunk, StepRow, prefix_of, sizes
 from .step_config import StepConfig
+from .tables import dense_tables
 
 if TYPE_CHECKING:
     from agentspec.engine.model.llama import Llama
@@ -51,14 +52,9 @@ class TorchStepBackbone:
             name.removeprefix(prefix): torch.from_numpy(file.dense(name, *size))
             for name, size in sizes(config, prefix, taps).items()
         }
-        vocab, hidden = shape.vocab, shape.hidden
-        self._embedding, head = target.embedding, target.lm_head
-        if "embed_tokens.weight" in file:
-            self._embedding = torch.from_numpy(file.dense("embed_tokens.weight", vocab, hidden))
-        if "lm_head.weight" in file:
-            rows = config.draft_vocab or vocab
-            head = torch.from_numpy(file.dense("lm_head.weight", rows, hidden))
-        self._head = head if len(head) == len(ids) else head[torch.from_numpy(ids).long()]
+        self._embedding, self._head = dense_tables(
+            config, file, ids, target.embedding, target.lm_head
+        )
         self._target_norm = target.norm.float()
         count = positions + _MOST_AHEAD
         cos, sin = rope_table(count, shape.head_dim, shape.rope_theta, scale=shape.position_scale)

@@ -21,6 +21,11 @@ def shipped(folder: Path | None = None) -> dict[str, Path]:
     }
 
 
+def trained_on(folder: Path | None = None) -> list[Path]:
+    """Hashes of the prompts that they were trained on (``bench/compare/overlap.py``)."""
+    return sorted((folder or FOLDER).glob("*.runs"))
+
+
 def default_for(target: TargetFacts, folder: Path | None = None) -> Path | None:
     """The default draft, where it was made for these weights in this arithmetic; else None."""
     path = shipped(folder).get(DEFAULT)

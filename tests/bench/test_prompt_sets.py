@@ -85,8 +85,11 @@ def test_by_the_command_line_without_what_was_trained_on(tasks: Path, tmp_path: 
     """And the bench's own prompts are on neither side's ground."""
     trained, judged = tmp_path / "training.jsonl", tmp_path / "evaluation"
     common = ["--tasks", str(tasks), "--n", "40,40,40,40"]
-    assert cli.main(["bench", "prompts", "--side", "training", "--to", str(trained), *common]) == 0
-    more = ["--to", str(judged), "--without", str(trained)]
+    kept = tmp_path / "training.runs"
+    first = ["--side", "training", "--to", str(trained), "--runs", str(kept)]
+    assert cli.main(["bench", "prompts", *first, *common]) == 0
+    assert trained_runs([kept]) == trained_runs([trained])
+    more = ["--to", str(judged), "--without", str(kept)]
     assert cli.main(["bench", "prompts", "--side", "evaluation", *more, *common]) == 0
     runs = trained_runs([trained])
     for workload in WORKLOADS:

@@ -13,7 +13,7 @@ from agentspec.bench.workloads import BenchError, Prompt, load
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft import names as model_free
 from agentspec.engine.modes import Mode, UnknownMode
-from agentspec.engine.shipped import shipped
+from agentspec.engine.shipped import shipped, trained_on
 
 from . import figures, peer
 from .harness import BASELINE, Design, Shot, shots
@@ -70,7 +70,7 @@ class Plan:
             threads=args.threads,
             seed=args.seed,
             data=Path(args.data) if args.data else None,
-            training=[Path(name) for name in args.training],
+            training=[*([] if args.target else trained_on()), *map(Path, args.training)],
             config=args.config,
             llamacpp=peer.check(Path(args.llamacpp)) if args.llamacpp else None,
         )

@@ -23,6 +23,9 @@ def add(kinds: Any) -> None:
     parser.add_argument(
         "--without", type=Path, nargs="+", default=[], help="leave out what shares 12 words with it"
     )
+    parser.add_argument(
+        "--runs", type=Path, metavar="FILE.runs", help="also write the hashes of their 12-word runs"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -36,5 +39,8 @@ def _run(args: argparse.Namespace) -> int:
     for workload, prompts in made.items():
         shared = set(overlap.overlapping([(body["id"], body) for body in prompts], trained))
         made[workload] = [body for body in prompts if body["id"] not in shared]
+    if args.runs is not None:
+        bodies = [body for prompts in made.values() for body in prompts]
+        overlap.write_runs(args.runs, overlap.runs_of(bodies))
     sys.stdout.write(f"{write(made, args.to)} prompts in {args.to}\n")
     return 0

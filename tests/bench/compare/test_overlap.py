@@ -10,8 +10,9 @@ import pytest
 from agentspec.bench.compare.overlap import overlapping, runs, trained_runs
 from agentspec.bench.workloads import PROMPTS, WORKLOADS, everything
 from agentspec.engine import train
+from agentspec.engine.shipped import trained_on
 
-TRAINING = sorted(Path(train.__file__).parent.rglob("*prompts*.jsonl"))
+TRAINING = [*sorted(Path(train.__file__).parent.rglob("*prompts*.jsonl")), *trained_on()]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -97,7 +97,9 @@ class DraftConfig(Sizes, frozen=True):
 
 
 class LossConfig(_Section, frozen=True):
-    """Coefficients; None: the method's own. decay: weights exp(-k / decay), or for eagle3 and mtp
+    """Coefficients; None: the method's own. ``[loss]`` is all methods', ``[losses.NAME]`` one's.
+
+    decay: weights exp(-k / decay), or for eagle3 and mtp
     decay^k. mean: over all supervised tokens of a step ("token"), or of each sequence's own."""
 
     ce: NotNegative | None = None
@@ -151,6 +153,7 @@ class _File(_Section, frozen=True):
     draft: DraftConfig = DraftConfig()
     methods: dict[Method, Sizes] = {}
     loss: LossConfig = LossConfig()
+    losses: dict[Method, LossConfig] = {}
     train: TrainConfig = TrainConfig()
     export: ExportConfig = ExportConfig()
 
@@ -197,7 +200,7 @@ def load(path: str | Path, method: str | None = None) -> DraftToml:
         regenerate=file.regenerate,
         cache=file.cache,
         draft=_draft(file, method or file.draft.method),
-        loss=file.loss,
+        loss=_over(file.loss, file.losses.get(method or file.draft.method)),
         train=file.train,
         export=file.export,
     )
@@ -209,7 +212,17 @@ def _draft(file: _File, method: str) -> DraftConfig:
     if method != file.draft.method:
         known = {name: known[name] for name in ("mask_token_id", "vocabulary")}
     own = file.methods.get(method)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    if own is not None:
-        given, default = msgspec.to_builtins(own), msgspec.to_builtins(Sizes())
-        known |= {name: value for name, value in given.items() if value != default[name]}
-    return msgspec.convert(known | {"method": method}, DraftConfig)
+    return msgspec.convert(known | _given(own) | {"method": method}, DraftConfig)
+
+
+def _given(section: _Section | None) -> dict[str, Any]:
+    """The entries that differ from the section's defaults."""
+    if section is None:
+        return {}
+    default = msgspec.to_builtins(type(section)())
+    given = msgspec.to_builtins(section)
+    return {name: value for name, value in given.items() if value != default[name]}
+
+
+def _over(common: LossConfig, own: LossConfig | None) -> LossConfig:
+    return msgspec.convert(msgspec.to_builtins(common) | _given(own), LossConfig)

@@ -165,3 +165,13 @@ def test_sizes_are_those_of_their_method(tmp_path: Path):
     assert (dspark.markov_rank, dspark.layers, dspark.block_size) == (9, 4, None)
     assert (eagle.method, eagle.block_size, eagle.markov_rank) == ("eagle3", 5, None)
     assert eagle.mask_token_id == 3
+
+
+def test_a_loss_of_one_method_goes_before_that_of_all(tmp_path: Path):
+    (tmp_path / "draft.toml").write_text(
+        "[draft]\nvocabulary = 64\n[loss]\ndecay = 3.0\nce = 0.5\n[losses.dspark]\nce = 1.0\n"
+    )
+    dspark, eagle = (load(tmp_path / "draft.toml", method) for method in (None, "eagle3"))
+    assert (dspark.loss.ce, dspark.loss.decay) == (1.0, 3.0)
+    assert (eagle.loss.ce, eagle.loss.decay) == (0.5, 3.0)
+    assert eagle.draft.vocabulary == 64

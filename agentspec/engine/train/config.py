@@ -200,7 +200,7 @@ def load(path: str | Path, method: str | None = None) -> DraftToml:
         regenerate=file.regenerate,
         cache=file.cache,
         draft=_draft(file, method or file.draft.method),
-        loss=_over(file.loss, file.losses.get(method or file.draft.method)),
+        loss=_loss(file, method or file.draft.method),
         train=file.train,
         export=file.export,
     )
@@ -224,5 +224,6 @@ def _given(section: _Section | None) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value != default[name]}
 
 
-def _over(common: LossConfig, own: LossConfig | None) -> LossConfig:
-    return msgspec.convert(msgspec.to_builtins(common) | _given(own), LossConfig)
+def _loss(file: _File, method: str) -> LossConfig:
+    own = file.losses.get(method)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    return msgspec.convert(msgspec.to_builtins(file.loss) | _given(own), LossConfig)

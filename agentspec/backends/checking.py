@@ -11,7 +11,7 @@ when it was asked often enough, the answer is an error. A call that an output li
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -26,7 +26,7 @@ from agentspec.wire.chat import (
     ChatResponse,
     Usage,
 )
-from agentspec.wire.errors import InvalidRequest, UpstreamFailed
+from agentspec.wire.errors import AgentspecError, InvalidRequest, UpstreamFailed
 from agentspec.wire.surrogates import mended
 from agentspec.wire.think import split
 
@@ -97,7 +97,8 @@ async def _complete(backend: Backend, turn: Turn) -> ChatResponse:
     spent = Spent()
     check = _Check(turn)
     for asked in _turns(backend, turn, check):
-        response = await backend.complete(asked)
+        with _told(spent):
+            response = await backend.complete(asked)
         if response.usage is not None:
             response.usage = spent.add(response.usage)
         spent.close()
@@ -113,7 +114,8 @@ async def _complete(backend: Backend, turn: Turn) -> ChatResponse:
         if not check.wrong:
             check.settle()
             return response
-    raise check.failed(backend)
+    with _told(spent):
+        raise check.failed(backend)
 
 
 async def chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
@@ -121,12 +123,32 @@ async def chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
     _refuse(backend, turn)
     checked = needs_checking(backend, turn)
     try:
-        run = _chat(backend, turn) if checked else backend.chat(turn)
+        run = _chat(backend, turn) if checked else _unchecked(backend, turn)
         async with aclosing(run) as chunks:
             async for chunk in chunks:
                 yield chunk
     except RecursionError:
         raise nested() from None
+
+
+@contextmanager
+def _told(spent: Spent) -> Iterator[None]:
+    """An error that comes out of the block takes along what was spent until then."""
+    try:
+        yield
+    except AgentspecError as error:
+        error.usage = error.usage or spent.total
+        raise
+
+
+async def _unchecked(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
+    spent = Spent()
+    with _told(spent):
+        async with aclosing(backend.chat(turn)) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk.usage, Usage):
+                    spent.add(chunk.usage)
+                yield chunk
 
 
 async def _chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
@@ -135,13 +157,14 @@ async def _chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
     sent = False
     for asked in _turns(backend, turn, check):
         gate = Gate(check)
-        async with aclosing(backend.chat(asked)) as chunks:
-            async for chunk in chunks:
-                if isinstance(chunk.usage, Usage):
-                    chunk.usage = spent.add(chunk.usage)
-                for passed in gate.take(chunk, sent):
-                    sent = True
-                    yield passed
+        with _told(spent):
+            async with aclosing(backend.chat(asked)) as chunks:
+                async for chunk in chunks:
+                    if isinstance(chunk.usage, Usage):
+                        chunk.usage = spent.add(chunk.usage)
+                    for passed in gate.take(chunk, sent):
+                        sent = True
+                        yield passed
         spent.close()
         for passed in gate.end():
             yield passed
@@ -150,7 +173,8 @@ async def _chat(backend: Backend, turn: Turn) -> AsyncGenerator[ChatChunk]:
             return
         if sent:
             break
-    raise check.failed(backend)
+    with _told(spent):
+        raise check.failed(backend)
 
 
 def _mend(message: AnswerMessage, demands: Demands) -> None:

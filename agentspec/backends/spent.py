@@ -19,6 +19,11 @@ class Spent:
         self._now = usage if self._before is None else _sum(self._before, usage)
         return self._now
 
+    @property
+    def total(self) -> Usage | None:
+        """All so far; None where nothing was told."""
+        return self._now
+
     def close(self) -> None:
         """This attempt has ended."""
         self._before = self._now

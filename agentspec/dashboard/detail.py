@@ -160,6 +160,7 @@ def _time(r: RequestRecord) -> Group:
 
 
 def _cost(r: RequestRecord) -> Group:
+    retried = r.attempts > 1 or r.cost_failed_nusd
     return Group(
         "Cost",
         [
@@ -167,6 +168,7 @@ def _cost(r: RequestRecord) -> Group:
             ("Fresh input", text.usd(r.cost_fresh_nusd)),
             ("Cached input", text.usd(r.cost_cached_nusd)),
             ("Output", text.usd(r.cost_out_nusd)),
+            *([("Calls that failed before", text.usd(r.cost_failed_nusd))] if retried else []),
             ("Formula", str(r.cost_formula)),
         ],
     )

@@ -168,6 +168,9 @@ def cost_over_time(series: list[Bucket], chosen: Range) -> Block:
         Layer("fresh input", "c-fresh", [b.cost_fresh_nusd for b in series]),
         Layer("output", "c-out", [b.cost_out_nusd for b in series]),
     ]
+    if any(b.cost_failed_nusd for b in series):
+        failed = [b.cost_failed_nusd for b in series]
+        layers.append(Layer("calls that failed before", "c-failed", failed))
     columns = time_columns([b.start_ms for b in series], chosen)
     free = not any(b.cost_nusd for b in series)
     return Block(
@@ -179,6 +182,7 @@ def cost_over_time(series: list[Bucket], chosen: Range) -> Block:
             Column("Cached input", "cost_cached_nusd", text.usd),
             Column("Fresh input", "cost_fresh_nusd", text.usd),
             Column("Output", "cost_out_nusd", text.usd),
+            *(Column("Failed calls", "cost_failed_nusd", text.usd) for _ in layers[3:]),
         ],
         rows_of(columns, layers),
         stacked(_over_time("Cost", chosen), columns, layers, lambda v: text.usd(round(v))),

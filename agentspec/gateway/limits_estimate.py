@@ -10,7 +10,7 @@ import msgspec
 from agentspec.settings import BackendSettings, ModelSettings
 from agentspec.store.budgets import BUDGETS, CONCURRENCY, RPM
 from agentspec.store.cost import Price, cost, from_settings
-from agentspec.store.pricer import Pricer
+from agentspec.store.pricer import Pricer, failed_calls
 from agentspec.store.record import RequestRecord
 from agentspec.wire.chat import ChatRequest
 
@@ -48,7 +48,9 @@ class Estimate:
             return (self.nusd or 0) if record.cost_nusd is None else record.cost_nusd
         if record.token_source == "none" and record.cost_nusd is None:
             return self.in_tok + self.out_tok
-        return record.in_tok + record.out_tok
+        failed = [one.get("tokens") or {} for one in failed_calls(record)]
+        more = sum(tokens.get("in_tok", 0) + tokens.get("out_tok", 0) for tokens in failed)
+        return record.in_tok + record.out_tok + more
 
 
 class Prices:

@@ -25,9 +25,7 @@ from agentspec.wire.calls import is_object
 from agentspec.wire.chat import ChatChunk, ChatRequest, ChatResponse, FunctionCall, Usage
 from agentspec.wire.errors import (
     AgentspecError,
-    UpstreamDisconnected,
     UpstreamFailed,
-    UpstreamTimeout,
     UpstreamUnreachable,
 )
 from agentspec.wire.extension import SpecReport
@@ -64,6 +62,7 @@ class Tally:
         self._first_s: float | None = None
         self._last_s = started_s
         self._chunks = 0
+        self._chars = 0
         self._calls: dict[tuple[int, int], _Call] = {}
         self._finish_reason: str | None = None
         self._idle_s = 0.0
@@ -103,6 +102,7 @@ class Tally:
                 self._take_call((choice.index, call.index), call.function)
             if delta.content or delta.tool_calls or delta.reasoning_content:
                 self._chunks += 1
+                self._chars += len(delta.content or "") + len(delta.reasoning_content or "")
                 self._last_s = now_s
                 if self._first_s is None:
                     self._first_s = now_s
@@ -121,6 +121,12 @@ class Tally:
         if piece is not None:
             call.name = call.name or piece.name or ""
             call.arguments += piece.arguments or ""
+            self._chars += len(piece.arguments or "")
+
+    @property
+    def _said_tok(self) -> int:
+        """About how many tokens came of a stream that was not counted: a chunk is at least one."""
+        return max(self._chunks, self._chars // _CHARS_PER_TOKEN)
 
     def age_s(self, now_s: float) -> float:
         """How long ago the request was taken in."""
@@ -161,6 +167,8 @@ class Tally:
 
     def failed(self, error: AgentspecError, now_s: float, status: int) -> RequestRecord:
         """The row of a request that ends with an error. status: the HTTP status the client sees."""
+        if self.usage is None:
+            self.usage = error.usage  # counts that were held back with what went wrong
         record = self._record(now_s)
         record.status, record.http_status = "error", status
         record.error_type, record.error_code = error.type, error.code
@@ -169,15 +177,11 @@ class Tally:
         return record
 
     def _was_refused(self, error: AgentspecError) -> bool:
-        """Whether every backend that was tried turned the request away, which nobody bills: it
+        """Whether the last backend that was tried turned the request away, which nobody bills: it
         could not be reached, or answered with a status of its own. One that broke off or fell
-        silent may bill what it did."""
+        silent may bill what it did; of those before it ``decision`` tells."""
         told = isinstance(error, UpstreamFailed) and error.status is not None
-        tries = self.decision.attempts if self.decision is not None else []
-        silent = {UpstreamTimeout.code, UpstreamDisconnected.code}
-        return (told or isinstance(error, UpstreamUnreachable)) and not any(
-            one.error in silent for one in tries
-        )
+        return told or isinstance(error, UpstreamUnreachable)
 
     def cancelled(self, now_s: float) -> RequestRecord:
         """The row of a request whose client left."""
@@ -234,10 +238,13 @@ class Tally:
                 record.cache_write_tok = inputs.cache_write_tokens or None
                 record.cache_write_1h_tok = inputs.cache_write_1h_tokens or None
             record.reason_tok = outputs.reasoning_tokens if outputs else 0
+            if self._chunks and self._finish_reason is None and self._said_tok > record.out_tok:
+                # Broken off: some vendors' running count stands at the first token until the end.
+                record.out_tok, record.token_source = self._said_tok, "estimated"
         elif self._chunks and self._request is not None:
             # A broken or cancelled stream: a chunk is at least a token.
             chars = sum(len(message.text()) for message in self._request.messages)
-            record.in_tok, record.out_tok = chars // _CHARS_PER_TOKEN, self._chunks
+            record.in_tok, record.out_tok = chars // _CHARS_PER_TOKEN, self._said_tok
             record.token_source = "estimated"
         else:
             record.token_source = "none"

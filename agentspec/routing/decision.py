@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import UnsetType
+
 from agentspec.backends.base import Backend
-from agentspec.wire.errors import AgentspecError
+from agentspec.wire.chat import Usage
+from agentspec.wire.errors import AgentspecError, UpstreamFailed, UpstreamUnreachable
 
 from .taskclass import TaskClass
+
+_MOST_TOK = 2**48
+"""As much as a row holds: what backends tell may be anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +55,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of a backend; ``error`` is the code it failed with before its first byte."""
+    """One try of a backend; ``error`` is the code it failed with before its first byte.
+
+    tokens: what it told of a call that failed, under the names of a row's columns. unclear: it may
+    have run, and nobody told: not so where it couldn't be reached, or turned the request away by a
+    status of its own.
+    """
 
     backend: str
     error: str | None = None
+    tokens: dict[str, int] | None = None
+    unclear: bool | None = None
 
 
 @dataclass(slots=True)
@@ -88,7 +101,11 @@ class Decision:
 
     def failed(self, error: AgentspecError) -> None:
         """The attempt begun last ended with an error."""
-        self.attempts[-1] = Attempt(self.chosen, error.code or error.type)
+        tokens = None if error.usage is None else token_counts(error.usage)
+        unclear = tokens is None and _may_have_run(error)
+        self.attempts[-1] = Attempt(
+            self.chosen, error.code or error.type, tokens, True if unclear else None
+        )
 
     def why(self) -> str:
         """Why ``chosen`` was the last one tried: the policy's reason, or what failed before it."""
@@ -113,6 +130,27 @@ class Decision:
         }
         more = {"task": self.task, "load": self.load, "shadow": self.shadow}
         return record | {name: value for name, value in more.items() if value is not None}
+
+
+def _may_have_run(error: AgentspecError) -> bool:
+    """Of a call that failed; a verdict of our own was given before anything was sent."""
+    if not isinstance(error, UpstreamFailed) or isinstance(error, UpstreamUnreachable):
+        return False
+    return error.status is None
+
+
+def token_counts(usage: Usage) -> dict[str, int]:
+    """Usage under the names of a row's columns; what is 0 is left out."""
+    inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
+    counts: dict[str, int | UnsetType] = {
+        "in_tok": usage.prompt_tokens,
+        "out_tok": usage.completion_tokens,
+        "cached_tok": inputs.cached_tokens if inputs else 0,
+        "cache_write_tok": inputs.cache_write_tokens if inputs else 0,
+        "cache_write_1h_tok": inputs.cache_write_1h_tokens if inputs else 0,
+        "reason_tok": outputs.reasoning_tokens if outputs else 0,
+    }
+    return {name: min(count, _MOST_TOK) for name, count in counts.items() if count and count > 0}
 
 
 def _without_none(value: Candidate | Attempt) -> dict[str, Any]:

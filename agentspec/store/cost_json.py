@@ -21,6 +21,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "pruned": None if report.pruned is None else asdict(report.pruned),
         "pools": [_pool(pool) for pool in report.pools],
         "billed": [_spend(spend) for spend in report.spends],
+        "failed_before_a_pool_nusd": report.failed_nusd,
         "energy": asdict(report.energy),
     }
 

@@ -54,7 +54,8 @@ class PoolCost:
 @dataclass(frozen=True, slots=True)
 class Spend:
     """A backend that is billed by rows. unknown: requests whose cost is not known, which are not
-    in the sums; tokens are those of all. None: only rows could tell, and they are pruned."""
+    in the sums; tokens are those of all. failed_nusd: of calls, also at other backends, that failed
+    before this one was asked. None: only rows could tell, and they are pruned."""
 
     backend: str
     requests: int
@@ -67,6 +68,7 @@ class Spend:
     fresh_nusd: int | None
     cached_nusd: int | None
     out_nusd: int | None
+    failed_nusd: int | None
     total_nusd: int
 
     def per_million_out(self) -> Fraction | None:
@@ -80,17 +82,20 @@ class Spend:
 @dataclass(frozen=True, slots=True)
 class Report:
     """total_nusd: of all pools and all rows of known cost; unknown: requests without. pruned: what
-    of the window has no rows any more, None where all are there."""
+    of the window has no rows any more, None where all are there. failed_nusd: what vendors were
+    paid for calls that failed before a pool answered, which is in no other part."""
 
     window: Window
     pools: list[PoolCost]
     spends: list[Spend]
     energy: Energy
     pruned: Pruned | None = None
+    failed_nusd: int = 0
 
     @property
     def total_nusd(self) -> int:
-        return sum(p.bill.total_nusd for p in self.pools) + sum(s.total_nusd for s in self.spends)
+        billed = self.failed_nusd + sum(spend.total_nusd for spend in self.spends)
+        return billed + sum(pool.bill.total_nusd for pool in self.pools)
 
     @property
     def unknown(self) -> int:
@@ -117,6 +122,7 @@ def report(
         spends=spends(connection, window, but=list(pools)),
         energy=energy(connection, window),
         pruned=pruned(connection, window),
+        failed_nusd=failed_before(connection, window, list(pools)),
     )
 
 
@@ -182,6 +188,7 @@ def spends(connection: Connection, window: Window, *, but: Sequence[str]) -> lis
             of_known("cost_fresh_nusd").label("fresh_nusd"),
             of_known("cost_cached_nusd").label("cached_nusd"),
             of_known("cost_out_nusd").label("out_nusd"),
+            of_known("cost_failed_nusd").label("failed_nusd"),
             of_known("cost_nusd").label("total_nusd"),
         )
         .where(window.rows(), c.backend.not_in(but))
@@ -193,18 +200,25 @@ def spends(connection: Connection, window: Window, *, but: Sequence[str]) -> lis
     return sorted(found, key=lambda spend: (-spend.total_nusd, spend.backend))
 
 
+def failed_before(connection: Connection, window: Window, pools: Sequence[str]) -> int:
+    """Nano-USD that vendors were paid for calls that failed before one of these answered."""
+    whole = Slice(window, {}, floors(connection))
+    found = sums(connection, whole, ("cost_failed_nusd",), by=("backend",))
+    return sum(told["cost_failed_nusd"] for (name,), told in found.items() if name in pools)
+
+
 def _spends_of_cells(connection: Connection, window: Window, but: Sequence[str]) -> list[Spend]:
     """The same from the rollups, which hold also those rows that are gone. They don't tell the
     tokens and the parts of rows of known cost from those of others."""
     names = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
-    parts = ("cost_fresh_nusd", "cost_cached_nusd", "cost_out_nusd")
+    parts = ("cost_fresh_nusd", "cost_cached_nusd", "cost_out_nusd", "cost_failed_nusd")
     whole = Slice(window, {}, floors(connection))
     found = []
     for (name,), told in sums(connection, whole, (*names, *parts), by=("backend",)).items():
         if name in but:
             continue
         clear = not told["unpriced"]
-        fresh, cached, out = (told[part] if clear else None for part in parts)
+        fresh, cached, out, lost = (told[part] if clear else None for part in parts)
         found.append(
             Spend(
                 backend=name,
@@ -218,6 +232,7 @@ def _spends_of_cells(connection: Connection, window: Window, but: Sequence[str])
                 fresh_nusd=fresh,
                 cached_nusd=cached,
                 out_nusd=out,
+                failed_nusd=lost,
                 total_nusd=told["cost_nusd"],
             )
         )

@@ -35,6 +35,8 @@ def lines(report: Report) -> list[str]:
         told += ["", *_pool(pool)]
     for spend in report.spends:
         told += ["", *_spend(spend)]
+    if report.failed_nusd:
+        told += ["", f"calls that failed before a pool answered {usd(report.failed_nusd):>14}"]
     told += ["", _energy(report)]
     return told
 
@@ -130,6 +132,8 @@ def _spend(spend: Spend) -> list[str]:
     parts = (spend.fresh_nusd, spend.cached_nusd, spend.out_nusd)
     for name, nusd in zip(("fresh in", "cached in", "out"), parts, strict=True):
         told.append(f"    {name:<18} {usd(nusd):>14}")
+    if spend.failed_nusd:
+        told.append(f"    {'failed calls':<18} {usd(spend.failed_nusd):>14}  (before this one)")
     told.append(f"  {usd(rounded(spend.per_million_out())):>14}  all, per M out")
     told.append(f"  {usd(rounded(spend.per_million_total())):>14}  all, per M in + out")
     return told

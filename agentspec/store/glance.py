@@ -16,6 +16,7 @@ from .usage import usage
 from .window import Window
 
 _SUMMED = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
+_FAILED = "cost_failed_nusd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +34,17 @@ class Billed:
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """bills: of backends with a pool; billed: of the others, the dearest first."""
+    """bills: of backends with a pool; billed: of the others, the dearest first. failed_nusd: what
+    vendors were paid for calls that failed before a pool answered."""
 
     bills: dict[str, Bill]
     billed: list[Billed]
+    failed_nusd: int = 0
 
     @property
     def total_nusd(self) -> int:
-        return sum(b.total_nusd for b in self.bills.values()) + sum(
-            b.cost_nusd for b in self.billed
-        )
+        pools = sum(bill.total_nusd for bill in self.bills.values())
+        return pools + sum(b.cost_nusd for b in self.billed) + self.failed_nusd
 
     @property
     def unpriced(self) -> int:
@@ -52,7 +54,8 @@ class Glance:
 def glance(connection: Connection, pools: Mapping[str, PoolSettings], window: Window) -> Glance:
     """The window's cost by backend; the same numbers as ``cost_report.report``."""
     whole = Slice(window, {}, floors(connection))
-    found = sums(connection, whole, _SUMMED, by=("backend",))
+    found = sums(connection, whole, (*_SUMMED, _FAILED), by=("backend",))
+    failed = {name: values.pop(_FAILED) for (name,), values in found.items()}
     billed = [Billed(name, **values) for (name,), values in found.items() if name not in pools]
     return Glance(
         {
@@ -60,4 +63,5 @@ def glance(connection: Connection, pools: Mapping[str, PoolSettings], window: Wi
             for name, pool in pools.items()
         },
         sorted(billed, key=lambda b: (-b.cost_nusd, b.backend)),
+        sum(nusd for name, nusd in failed.items() if name in pools),
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import msgspec
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -53,6 +55,10 @@ class Pricer:
         self._at = {name: from_settings(b.price) for name, b in settings.backends.items()}
         self._rates = {name: busy_nusd_per_us(pool) for name, pool in settings.pools.items()}
         self._vendors = settings.vendors
+        self._names = {
+            name: (model.upstream_name or name, model.upstream_names)
+            for name, model in settings.models.items()
+        }
         self._wanted = {
             wanted
             for name, model in settings.models.items()
@@ -66,13 +72,41 @@ class Pricer:
 
     def __call__(self, record: RequestRecord) -> None:
         """Fill in the record's cost, and by what it was computed."""
-        found = self._cost(record)
-        parts = (found.fresh_nusd, found.cached_nusd, found.out_nusd)
+        found, failed = self._cost(record), self._failed(record)
+        parts = (found.fresh_nusd, found.cached_nusd, found.out_nusd, failed)
         if sum(part or 0 for part in parts) > LARGEST:
             # Some $280,000 for one request: its counts are absurd. Cut, parts would not add up.
             found, record.cost_formula, record.price_version_id = UNKNOWN, 0, None
+            failed = None
         record.cost_fresh_nusd, record.cost_cached_nusd = found.fresh_nusd, found.cached_nusd
-        record.cost_out_nusd, record.cost_nusd = found.out_nusd, found.total_nusd
+        record.cost_out_nusd, record.cost_failed_nusd = found.out_nusd, failed
+        record.cost_nusd = found.total_nusd
+        if record.cost_nusd is not None:
+            record.cost_nusd = None if failed is None else record.cost_nusd + failed
+
+    def _failed(self, record: RequestRecord) -> int | None:
+        """What calls before the last one were billed; None where that isn't known. The time of a
+        self-hosted backend is in its pool's bill, whatever became of it."""
+        total = 0
+        for one in failed_calls(record):
+            name, tokens = one["backend"], one.get("tokens")
+            if name in self._rates or not (tokens or one.get("unclear")):
+                continue
+            upstream, elsewhere = self._names.get(record.model, (record.model, {}))
+            asked = RequestRecord(
+                record.id, record.ts_ms, model=record.model, backend=name, **(tokens or {})
+            )
+            asked.upstream_model = elsewhere.get(name, upstream)
+            listed = self._listed_of(asked)
+            if listed is None and name not in self._vendors:
+                continue
+            if not tokens:
+                return None
+            known = of_record(listed, asked) if listed is not None else self._at_vendor(asked)
+            if known.total_nusd is None:
+                return None
+            total += known.total_nusd
+        return total
 
     def _cost(self, record: RequestRecord) -> Cost:
         if not record.backend:
@@ -81,19 +115,24 @@ class Pricer:
         if record.token_source == "none" and not told_busy:
             # It was sent on, and nobody told what it took: 0 only where it was turned away.
             return FREE if record.cost_nusd == 0 else UNKNOWN
-        listed = self._at.get(record.backend) or self._listed.get(record.model)
+        listed = self._listed_of(record)
         if listed is not None:
             record.cost_formula = BY_SETTINGS
             return of_record(listed, record)
         if record.backend in self._vendors:
-            found = self.book.at(record.upstream_model, record.ts_ms, record.in_tok)
-            if found is not None:
-                record.cost_formula = BY_VERSION
-                record.price_version_id, price = found
-                return of_record(price, record)
-        elif record.backend in self._rates:
-            return self._busy(record)
-        return UNKNOWN
+            return self._at_vendor(record)
+        return self._busy(record) if record.backend in self._rates else UNKNOWN
+
+    def _listed_of(self, record: RequestRecord) -> Price | None:
+        return self._at.get(record.backend) or self._listed.get(record.model)
+
+    def _at_vendor(self, record: RequestRecord) -> Cost:
+        found = self.book.at(record.upstream_model, record.ts_ms, record.in_tok)
+        if found is None:
+            return UNKNOWN
+        record.cost_formula = BY_VERSION
+        record.price_version_id, price = found
+        return of_record(price, record)
 
     def _busy(self, record: RequestRecord) -> Cost:
         """Its busy time at the pool's price; idle time is the pool's, and in the report."""
@@ -103,6 +142,30 @@ class Pricer:
         record.cost_formula = BY_BUSY_TIME
         rate = self._rates[record.backend]
         return Cost(half_even(record.busy_prefill_us * rate), 0, half_even(generating * rate))
+
+    def last_look(self, engine: Engine, records: Iterable[RequestRecord]) -> None:
+        """Price those again whose cost isn't known, by the prices that are there now: before they
+        become rows, which are never changed. Logs what goes wrong."""
+        looked = False
+        for record in records:
+            if record.cost_nusd is not None:
+                continue
+            try:
+                if self._sold(record):
+                    if not looked:
+                        self.refresh(engine)
+                        looked = True
+                    self(record)
+            except Exception:
+                log.exception("request %s could not be priced", record.id)
+
+    def _sold(self, record: RequestRecord) -> bool:
+        """Whether a vendor was asked, and somebody told for how many tokens."""
+        told = record.token_source != "none" or any(
+            one.get("tokens") for one in failed_calls(record)
+        )
+        asked = [record.backend, *(one.get("backend") for one in failed_calls(record))]
+        return told and not self._vendors.isdisjoint(map(str, asked))
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -146,6 +209,16 @@ class Pricer:
             if not self._away:
                 log.warning("prices cannot be read, trying again: %s", error)
             self._away = True
+
+
+def failed_calls(record: RequestRecord) -> list[dict[str, Any]]:
+    """The calls of a request before its last one, as its decision tells of them."""
+    decision: Any = record.decision
+    if isinstance(decision, msgspec.Raw):  # of an ``EndedRecord``
+        decision = msgspec.json.decode(decision)
+    told = decision.get("attempts")
+    calls = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    return calls[:-1]
 
 
 def busy_us(record: RequestRecord) -> int:

@@ -72,7 +72,9 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
         0 where they were shown in full, None where the backend does not tell.
     spec_sources: JSON {name: {drafted, accepted}}; spec_hist: JSON [steps that accepted j drafts].
     cost_*: None: unknown; by what it was computed tell ``cost_formula`` (0: by nothing; the others
-        in ``store.cost``) and ``price_version_id``.
+        in ``store.cost``) and ``price_version_id``. cost_nusd is the sum of the four others;
+        cost_failed_nusd is of calls that failed before the last one (``decision``'s attempts), at
+        backends that bill by tokens.
     spec_window: "on", "off" (the whole engine did without speculation all the while), "mixed" (for
         a part of it), or None (no such windows, docs/cost.md). spec_arm: a label of the caller's.
     decision: JSON {policy, chosen, candidates, reason, propensity, attempts}; propensity is that
@@ -145,3 +147,4 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     cache_write_tok: int | None = None
     cache_write_1h_tok: int | None = None
     tools_saved_chars: int | None = None
+    cost_failed_nusd: int | None = None

@@ -52,6 +52,9 @@ PLAIN = (
     "cost_out_nusd",
     "redecoded_tok",
     "tools_saved_chars",
+    "cost_failed_nusd",
+    "cache_write_tok",
+    "cache_write_1h_tok",
 )
 """Columns of ``request`` that are summed as they are, NULL as 0."""
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-REVISION = "0009"
+REVISION = "0010"
 """The newest migration; a database at any other revision is not touched."""
 
 metadata = MetaData(
@@ -123,6 +123,7 @@ request = Table(
     _big("cache_write_tok", null=True),
     _big("cache_write_1h_tok", null=True),
     _big("tools_saved_chars", null=True),
+    _big("cost_failed_nusd", null=True),
     Index(None, "ts_ms"),
     Index(None, "session_id", "ts_ms"),
     Index(None, "key_id", "ts_ms"),

@@ -25,6 +25,7 @@ class Bucket:
     cost_fresh_nusd: int = 0
     cost_cached_nusd: int = 0
     cost_out_nusd: int = 0
+    cost_failed_nusd: int = 0
 
     @property
     def fresh_tok(self) -> int:
@@ -37,7 +38,8 @@ class Bucket:
 
     @property
     def cost_nusd(self) -> int:
-        return self.cost_fresh_nusd + self.cost_cached_nusd + self.cost_out_nusd
+        answered = self.cost_fresh_nusd + self.cost_cached_nusd + self.cost_out_nusd
+        return answered + self.cost_failed_nusd
 
 
 _SUMMED = [field.name for field in fields(Bucket) if field.name in SUMS]

@@ -24,6 +24,7 @@ from agentspec.settings import Settings
 from .database import connect
 from .journal import FOLDER
 from .migrate import require_current
+from .pricer import Pricer
 from .replay import Batch, Journals
 from .rows import commit, existing, load_offsets, reason
 from .upkeep import Upkeep
@@ -46,11 +47,13 @@ class Drained:
 class Writer:
     """Drains the journals under ``directory`` into ``engine``. Only for the lock's holder.
 
-    Raises ``SchemaMismatch`` when the database is not at this code's revision.
+    pricer: takes a last look at requests of unknown cost. Raises ``SchemaMismatch`` when the
+    database is not at this code's revision.
     """
 
-    def __init__(self, engine: Engine, directory: Path):
+    def __init__(self, engine: Engine, directory: Path, pricer: Pricer | None = None):
         require_current(engine)
+        self._pricer = pricer
         self.drained = Drained()
         self._engine = engine
         self._journals = Journals(directory, load_offsets(engine))
@@ -68,6 +71,8 @@ class Writer:
         batch = self._pending
         self._reconcile(batch, limit)
         if batch:
+            if self._pricer is not None:
+                self._pricer.last_look(self._engine, batch.rows)
             refused = commit(self._engine, batch, self._journals.folder / "refused.bad")
             self._journals.settle(batch)
             self.drained.bad += refused
@@ -172,7 +177,8 @@ class _Loop:
         limit = self._settings.store.drain_rows
         try:
             if self._writer is None:
-                self._writer = Writer(self._engine, self._settings.data_path)
+                pricer = Pricer(self._settings)
+                self._writer = Writer(self._engine, self._settings.data_path, pricer)
             count = self._writer.drain_once(limit)
         except (SQLAlchemyError, OSError) as error:
             self._failures += 1

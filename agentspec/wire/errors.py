@@ -25,16 +25,20 @@ Bodies follow OpenAI's shape: ``{"error": {"message", "type", "param", "code"}}`
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from .chat import Usage
 
 
 class AgentspecError(Exception):
     """Root of the tree. ``param`` names the offending field, ``code`` is machine-readable.
 
     headers: of the answer that tells it, beside the usual ones. spelled: ``param`` is in the words
-    of the client's own protocol already.
+    of the client's own protocol already. usage: what a backend told of the tokens of a call that
+    failed; None where it told nothing.
     """
 
     type = "api_error"
@@ -47,6 +51,7 @@ class AgentspecError(Exception):
         self.code = code if code is not None else type(self).code
         self.headers: dict[str, str] = {}
         self.spelled = False
+        self.usage: Usage | None = None
 
 
 class InvalidRequest(AgentspecError):

@@ -21,6 +21,7 @@ from agentspec.store.cost import Price
 from agentspec.store.cost_json import as_json
 from agentspec.store.cost_report import break_even, report
 from agentspec.store.cost_text import lines
+from agentspec.store.glance import glance
 from agentspec.store.pool import nusd_per_h, provisioned_nusd
 from agentspec.store.prices import PriceError, add_version
 from agentspec.store.provision import BY_TOKENS, bill, shares
@@ -87,11 +88,14 @@ def test_every_number_of_a_report_again_by_hand(engine: Engine, url: str):
     paid = rows(40, 2, backend="paid")
     rng = random.Random(3)
     for row in paid:
-        parts = [rng.randrange(10**9) for _ in range(3)]
-        row.cost_fresh_nusd, row.cost_cached_nusd, row.cost_out_nusd = parts
-        row.cost_nusd = sum(parts)
+        parts = [rng.randrange(10**9) for _ in range(4)]
+        row.cost_fresh_nusd, row.cost_cached_nusd, row.cost_out_nusd = parts[:3]
+        row.cost_nusd, row.cost_failed_nusd = sum(parts), parts[3]
         if rng.random() < 0.2:
             row.cost_cached_nusd = row.cost_nusd = None
+    for row in mine[::40]:  # a vendor's call failed, before the own machine answered
+        row.cost_failed_nusd = rng.randrange(10**9)
+        row.cost_nusd = row.cost_failed_nusd + 5
     outside = rows(5, 4, backend="own")
     for row in outside:
         row.ts_ms = rng.choice([DAY.until_ms, DAY.since_ms - 1])
@@ -178,14 +182,21 @@ def test_every_number_of_a_report_again_by_hand(engine: Engine, url: str):
     (billed,) = told["billed"]
     known = [r for r in paid if r.cost_nusd is not None]
     assert billed["requests"] == 40 and billed["unknown"] == 40 - len(known) > 0
-    for name in ("fresh_nusd", "cached_nusd", "out_nusd"):
+    kinds = ("fresh_nusd", "cached_nusd", "out_nusd", "failed_nusd")
+    for name in kinds:
         assert billed[name] == sum(getattr(r, f"cost_{name}") for r in known)
+    assert sum(billed[name] for name in kinds) == billed["total_nusd"]
     total = sum(r.cost_nusd or 0 for r in known)
     assert billed["total_nusd"] == total
     assert billed["per_million"]["all_per_out"] == round(
         Fraction(total * 10**6, sum(r.out_tok for r in known))
     )
-    assert told["total_nusd"] == whole + total
+    failed = sum(r.cost_failed_nusd or 0 for r in mine)
+    assert told["failed_before_a_pool_nusd"] == failed > 0
+    assert told["total_nusd"] == whole + total + failed
+    with engine.connect() as connection:
+        assert glance(connection, settings().pools, DAY).total_nusd == told["total_nusd"]
+    assert any("failed before a pool answered" in line for line in lines(found))
     assert told["requests_of_unknown_cost"] == 40 - len(known)
 
 

@@ -26,6 +26,8 @@ from agentspec.store.rebuild import rebuild
 from agentspec.store.record import RequestRecord
 from agentspec.store.retention import prune
 from agentspec.store.schema import REVISION, request
+from agentspec.store.slices import Slice, sums
+from agentspec.store.window import Window
 from tests.store.ledger import EPOCH_MS, insert, random_record
 
 
@@ -67,6 +69,19 @@ def test_every_migration_keeps_two_thousand_rows(url: str):
         f"up to {REVISION}",
     ]
     assert steps[0]["n"] == 2000
+
+
+def test_tokens_written_to_a_cache_before_their_sums_are_in_them(url: str):
+    written = RequestRecord("w", EPOCH_MS, cache_write_tok=300, cache_write_1h_tok=100)
+    insert(url, [written, RequestRecord("none", EPOCH_MS)])
+    migrate.downgrade(url, "0009")
+    migrate.upgrade(url)
+    engine = connect(url)
+    with engine.connect() as connection:
+        window = Slice(Window(EPOCH_MS - 10**8, EPOCH_MS + 10**8))
+        (found,) = sums(connection, window, ("requests", "cache_write_tok")).values()
+    engine.dispose()
+    assert found == {"requests": 2, "cache_write_tok": 300}
 
 
 def test_the_models_name_the_newest_script():

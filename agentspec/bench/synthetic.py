@@ -105,5 +105,35 @@ def record(rng: random.Random, number: int, ts_ms: int) -> RequestRecord:
         cost_cached_nusd=cached,
         cost_out_nusd=out,
         cost_formula=1,
-        decision={"policy": "measured", "chosen": BACKENDS[model], "reason": "cheapest in time"},
+        decision=_decision(BACKENDS[model], in_tok, ttft_ms),
     )
+
+
+def _decision(chosen: str, in_tok: int, ttft_ms: float) -> dict[str, object]:
+    """As long as those of a policy that weighs three backends."""
+    weighed = [
+        {
+            "backend": backend,
+            "eligible": True,
+            "reason": "predicted from 128 requests of the class",
+            "score": ttft_ms * (place + 1) / 7,
+            "chance": 0.95 if backend == chosen else 0.025,
+            "predicted": {
+                "ttft_s": ttft_ms / 1000,
+                "token_s": ttft_ms / 9000,
+                "out_tok": 217.25,
+                "cost_nusd": in_tok * 300 * (place + 1),
+            },
+        }
+        for place, backend in enumerate(BACKENDS.values())
+    ]
+    return {
+        "policy": "measured",
+        "chosen": chosen,
+        "reason": "cheapest in time",
+        "propensity": 0.95,
+        "candidates": weighed,
+        "attempts": [{"backend": chosen}],
+        "task": {"schema": "", "guess_tok": in_tok},
+        "load": 3.0,
+    }

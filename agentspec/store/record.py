@@ -148,3 +148,11 @@ class RequestRecord(msgspec.Struct, omit_defaults=True, tag="done", tag_field="t
     cache_write_1h_tok: int | None = None
     tools_saved_chars: int | None = None
     cost_failed_nusd: int | None = None
+
+
+class EndedRecord(RequestRecord, omit_defaults=True, tag="done", tag_field="t"):
+    """A ``RequestRecord`` as the writer reads it from a journal: what goes into its row as JSON
+    text is not taken apart."""
+
+    spec_sources: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]
+    decision: msgspec.Raw = msgspec.Raw(b"{}")  # type: ignore[assignment]

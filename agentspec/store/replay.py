@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from .journal import FOLDER, SUFFIX
-from .record import Note, OpenRecord, RequestRecord
+from .record import EndedRecord, Note, OpenRecord, RequestRecord
 from .tail import Tail
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Journals:
         self._owners: dict[str, Owner] = {}
         self._turns: deque[str] = deque()
         self._unreadable: set[str] = set()
-        self._decoder = msgspec.json.Decoder(Record)
+        self._decoder = msgspec.json.Decoder(OpenRecord | EndedRecord | Note)
 
     def read(self, limit: int) -> Batch:
         """The next batch, of about ``limit`` rows (one read's worth more, at most)."""
@@ -183,6 +183,7 @@ class Journals:
 
     def _decode(self, line: bytes) -> Record | None:
         try:
+            line.decode()  # what isn't taken apart is not looked at otherwise
             return self._decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None

@@ -49,7 +49,9 @@ def to_row(record: RequestRecord) -> dict[str, Any]:
     row = msgspec.structs.asdict(record)
     row["ts_ms"] = nearest(record.ts_ms)
     for name in _JSON:
-        row[name] = msgspec.json.encode(row[name]).decode()
+        value = row[name]
+        raw = value if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+        row[name] = bytes(raw).decode()
     texts = [text for text in _texts(row) if text]
     if "\0" in "".join(texts) or max(map(len, texts), default=0) > MAX_TEXT:
         for name in _TEXT:

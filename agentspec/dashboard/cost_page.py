@@ -145,7 +145,8 @@ def _billed(billed: list[Billed], view: View, sql: tuple[str, ...]) -> Block:
 
 def _kinds(found: list[Spend], part: Window, window: Window) -> Block:
     rows = [
-        (s.backend, s.fresh_nusd, s.cached_nusd, s.out_nusd, s.total_nusd, _m(s), s.unknown)
+        (s.backend, s.fresh_nusd, s.cached_nusd, s.out_nusd, s.failed_nusd)
+        + (s.total_nusd, _m(s), s.unknown)
         for s in found
         if s.unknown < s.requests
     ]
@@ -158,6 +159,7 @@ def _kinds(found: list[Spend], part: Window, window: Window) -> Block:
             money("Fresh input", "fresh_nusd"),
             money("Cached input", "cached_nusd"),
             money("Output", "out_nusd"),
+            money("Calls that failed before", "failed_nusd"),
             money("All", "total_nusd"),
             money("A million out", "nusd_per_m_out"),
             number("Of unknown cost", "unknown"),

@@ -163,23 +163,33 @@ PRESETS = {
 }
 
 
+SMALL = {
+    shape.name.lower(): shape for shape in (LLAMA_8B, *(one.model for one in PRESETS.values()))
+}
+"""Models that are known as a draft of a larger one; the tokenizer decides."""
+
+
 def model(name: str) -> Preset:
     """A preset by its name, or a model by its config.json. Raises ``PlanError``, ``OSError``."""
     found = PRESETS.get(name.lower())
     if found is not None:
         return found
-    path = Path(name)
-    if path.is_dir():
-        path = path / "config.json"
-    if not path.exists():
-        names = ", ".join(preset.name for preset in PRESETS.values())
-        raise PlanError(f"--model: '{name}' is neither a file nor one of {names}")
+    path = _config_of(name, "--model", [preset.name for preset in PRESETS.values()])
     shape = config.read(path)
     return Preset(shape.name, str(path.parent), shape, block(shape, 5, 7), (2.6, 4.4), GUESS)
 
 
+def _config_of(name: str, option: str, known: list[str]) -> Path:
+    path = Path(name)
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.exists():
+        raise PlanError(f"{option}: '{name}' is neither a file nor one of {', '.join(known)}")
+    return path
+
+
 def draft(text: str, target: Shape) -> Draft | None:
-    """``none``, ``dspark[:LAYERS[:BLOCK]]``, ``eagle3[:TOKENS]``, a preset's name or a config.json
+    """``none``, ``dspark[:LAYERS[:BLOCK]]``, ``eagle3[:TOKENS]``, one of ``SMALL`` or a config.json
     (a smaller model). Raises ``PlanError``, ``OSError``."""
     kind, *rest = text.split(":")
     try:
@@ -195,7 +205,10 @@ def draft(text: str, target: Shape) -> Draft | None:
         return block(target, layers, width)
     if kind == "eagle3":
         return head(target, numbers[0] if numbers else 3)
-    small = model(text).model
+    small = SMALL.get(text.lower())
+    if small is None:
+        names = ["none", "dspark", "eagle3", *(shape.name for shape in SMALL.values())]
+        small = config.read(_config_of(text, "--draft", names))
     if small.vocab != target.vocab:
         raise PlanError(
             f"--draft: '{text}' has {small.vocab} tokens, the model {target.vocab}: "

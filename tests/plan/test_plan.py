@@ -247,3 +247,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 def test_bad_input_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["plan", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def shown_commands() -> list[list[str]]:
+    """The commands of docs/plan.md, but for the one whose model is the reader's own file."""
+    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
+    lines = page.partition("```sh\n")[2].partition("```")[0].splitlines()
+    return [line.split()[1:] for line in lines if "config.json" not in line]
+
+
+@pytest.mark.parametrize("command", shown_commands(), ids=" ".join)
+def test_the_page_s_commands_run(command: list[str], capsys: pytest.CaptureFixture[str]):
+    assert cli.main(command) == 0
+    assert "Verdict: fits" in capsys.readouterr().out
+
+
+def test_a_draft_that_nobody_knows_is_told_of_by_its_own_option():
+    with pytest.raises(PlanError, match=r"--draft: 'Llama-9' is neither a file nor .*Llama-3.1-8B"):
+        presets.draft("Llama-9", presets.LLAMA_70B)

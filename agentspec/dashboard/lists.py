@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from agentspec.store.choices import choices
 from agentspec.store.keys_report import keys_and_projects
-from agentspec.store.requests import one, recent
+from agentspec.store.requests import one, recent, some
 from agentspec.store.session_list import calls_of, ids_of, session
 
 from .cursor import parse_cursor
@@ -38,7 +38,9 @@ def _requests(routes: APIRouter, site: Site) -> None:
         def render(frame: Frame) -> tuple[str, int]:
             size, after = site.pages.list_size, parse_cursor(before)
             with site.board.look(view.window, view.where) as look:
-                rows = look.ask(recent, look.window, size + 1, where=look.slice.where, before=after)
+                # A session's rows have an index; for others the slice says whether they are few.
+                where = look.where if "session_id" in look.where else look.slice.where
+                rows = look.ask(recent, look.window, size + 1, where=where, before=after)
                 offered = look.ask(choices)
             options = [("", "all"), *((name, name) for name in STATUSES)]
             fields = [
@@ -79,7 +81,7 @@ def _one_session(routes: APIRouter, site: Site) -> None:
             with site.board.look(view.window) as look:
                 found = look.ask(session, kept, key)
                 ids = look.ask(ids_of, found, MOST_TURNS) if found else []
-                rows = [row for one_id in ids if (row := look.ask(one, one_id)) is not None]
+                rows = look.ask(some, ids)
                 calls = look.ask(calls_of, ids)
             if found is None:
                 hint = "A session is known once a request of it has ended."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, event
@@ -20,19 +21,20 @@ T = TypeVar("T")
 
 
 class Look:
-    """One snapshot of the database. slice: what the page is about; sql: what was run for the
+    """One snapshot of the database. where: the filters, column -> value; sql: what was run for the
     questions since ``take_sql``, values in place, to be run as it is."""
 
     def __init__(self, connection: Connection, window: Window, where: Where):
         self._connection = connection
-        plain = Slice(window, where, floors(connection))
-        self.slice = readable(connection, plain, set(where))
+        self.window = window
+        self.where = where
         self._ran: list[Any] = []
         event.listen(connection, "before_execute", self._note)
 
-    @property
-    def window(self) -> Window:
-        return self.slice.window
+    @cached_property
+    def slice(self) -> Slice:
+        """The window and its filters for sums. Raises ``TooManyRows``."""
+        return self.aside(_slice, self.window, self.where)
 
     def ask(
         self,
@@ -63,13 +65,17 @@ class Look:
         self._ran.append(statement)
 
 
+def _slice(connection: Connection, window: Window, where: Where) -> Slice:
+    return readable(connection, Slice(window, where, floors(connection)), set(where))
+
+
 class Board(Reader):
     """A ``Reader`` that also takes questions one by one."""
 
     @contextmanager
     def look(self, window: Window, where: Mapping[str, str] | None = None) -> Iterator[Look]:
         """where: column -> value; "project" means the keys that are now in it. Raises as
-        ``Reader``'s questions do, and ``TooManyRows``."""
+        ``Reader``'s questions do."""
         kept = {name: value.replace("\0", "\ufffd") for name, value in (where or {}).items()}
         with self._snapshot() as connection:
             yield Look(connection, window, of_projects(connection, kept))

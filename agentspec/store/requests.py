@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -61,6 +62,15 @@ def one(connection: Connection, id: str) -> RequestRecord | None:
     """The request of that id."""
     row = connection.execute(select(request).where(request.c.id == id)).mappings().first()
     return _record(row) if row is not None else None
+
+
+def some(connection: Connection, ids: Sequence[str]) -> list[RequestRecord]:
+    """The requests of these ids that there are, in their order."""
+    found: dict[str, RequestRecord] = {}
+    for start in range(0, len(ids), 500):
+        query = select(request).where(request.c.id.in_(ids[start : start + 500]))
+        found |= {row["id"]: _record(row) for row in connection.execute(query).mappings()}
+    return [found[id] for id in ids if id in found]
 
 
 def _record(row: RowMapping) -> RequestRecord:

@@ -188,6 +188,14 @@ def test_what_only_rows_tell_is_refused_of_too_many(many: TestClient, monkeypatc
     assert page.status_code == 200 and "choose a shorter range" in figure(page.text, "classes")
 
 
+def test_a_session_s_requests_are_listed_of_however_many(many: TestClient, monkeypatch):
+    """They have an index; other pairs of filters would have every row read."""
+    monkeypatch.setattr(grouping, "SCANNED", COUNT - 1)
+    listed = many.get("/dashboard/requests?session=session-0000&model=smollm2-135m-instruct")
+    assert listed.status_code == 200 and 'href="/dashboard/requests/01890000' in listed.text
+    assert many.get("/dashboard/requests?client=codex&workload=edit").status_code == 400
+
+
 @pytest.mark.parametrize(
     ("path", "named"),
     [

@@ -19,7 +19,7 @@ import numpy as np
 from .base import ConstraintUnmet
 from .closing import Hints, find_closing, nothing_closes
 from .judged_matcher import JudgedMatcher
-from .session import GrammarSession
+from .session import REJOIN, GrammarSession
 from .vocab import Vocab, clear_bit, has_bit, pack
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _MAX_BLIND_TRIES = 16
 _MAX_HOPES = 12
 _OPERATIONS = 800
 """Of the matcher, in one search behind a token; a search that fails costs tens of milliseconds."""
-_REJOIN = 4
 _LETTERS = b"aqz"
 
 
@@ -203,23 +202,12 @@ class JudgedSession(GrammarSession):
     def _rejoins(self) -> bool:
         """Whether the known way, or its rest, leads on from here as well."""
         assert self._witness is not None
-        for start in range(min(_REJOIN, len(self._witness) + 1)):
+        for start in range(min(REJOIN, len(self._witness) + 1)):
             tail = self._witness[start:]
             if self._completes(tail):
                 self._proved(tail)
                 return True
         return False
-
-    def _completes(self, tokens: list[int]) -> bool:
-        done = 0
-        for token in tokens:
-            if not super().allows(token):
-                break
-            super().accept((token,))
-            done += 1
-        right = done == len(tokens) and self.may_stop
-        super().rollback(done)
-        return right
 
     def _searched(self) -> bool:
         found = self._exemplary()

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+REJOIN = 4
+"""Of a known way to the end, so many tokens are skipped to find back to it."""
+
+
 class Matcher(Protocol):
     """The little that a grammar engine must offer. Knows nothing of EOS."""
 
@@ -71,7 +75,10 @@ class Grammar:
 class GrammarSession:
     """``Constraint`` for a text that is under a grammar from here to its end."""
 
-    __slots__ = ("_matcher", "_vocab", "_canonical", "_hints", "_plans", "tokens")
+    __slots__ = (
+        *("_matcher", "_vocab", "_canonical", "_hints", "_plans", "tokens"),
+        *("_first_closing", "_last_closing"),
+    )
 
     def __init__(self, matcher: Matcher, vocab: Vocab, hints: Hints, *, canonical: bool = True):
         self._matcher = matcher
@@ -81,6 +88,10 @@ class GrammarSession:
         self._plans: list[tuple[int, ...]] = [self._fresh_plan()]
         self.tokens: list[int] = []
         """Accepted since the grammar's start; read only."""
+        self._first_closing: list[list[int]] = []
+        """The one from the grammar's start, once it is known; shared with all clones."""
+        self._last_closing: tuple[int, list[int]] | None = None
+        """How many tokens the newest that was found comes after, and it."""
 
     def masks(self, draft: Seq[int], rows: Tensor) -> int:
         """See ``Constraint.masks``. ``rows``: [K+1, W] int32 on the CPU."""
@@ -140,6 +151,7 @@ class GrammarSession:
         twin._matcher = self._matcher.copy()
         twin._vocab, twin._hints, twin._canonical = self._vocab, self._hints, self._canonical
         twin._plans, twin.tokens = list(self._plans), list(self.tokens)
+        twin._first_closing, twin._last_closing = self._first_closing, self._last_closing
 
     def viable(self) -> bool:
         """True: grammars have no dead ends."""
@@ -168,7 +180,36 @@ class GrammarSession:
     def closing(self, limit: int) -> list[int] | None:
         if self.may_stop:
             return []
-        return find_closing(self.clone(), self._vocab, self._hints, limit)
+        found = self._known_closing(limit)
+        if found is None:
+            found = find_closing(self.clone(), self._vocab, self._hints, limit)
+            if found is not None and not self.tokens:
+                self._first_closing[:] = [found]
+        self._last_closing = None if found is None else (len(self.tokens), found)
+        return found
+
+    def _known_closing(self, limit: int) -> list[int] | None:
+        """The first one, or the newest or its rest, where that leads on from here."""
+        if not self.tokens and self._first_closing and len(self._first_closing[0]) <= limit:
+            return list(self._first_closing[0])
+        at, way = self._last_closing or (0, [])
+        if at > len(self.tokens):  # what it came after was taken back
+            return None
+        tails = (way[start:] for start in range(min(REJOIN, len(way))))
+        fits = (tail for tail in tails if len(tail) <= limit)
+        return next((tail for tail in fits if self._completes(tail)), None)
+
+    def _completes(self, tokens: list[int]) -> bool:
+        """Whether ``tokens`` lead from here to a right end."""
+        done = 0
+        for token in tokens:
+            if not GrammarSession.allows(self, token):
+                break
+            self.accept((token,))
+            done += 1
+        right = done == len(tokens) and self.may_stop
+        GrammarSession.rollback(self, done)
+        return right
 
     def _fresh_plan(self) -> tuple[int, ...]:
         return tuple(self._matcher.forced()) if self._canonical else ()

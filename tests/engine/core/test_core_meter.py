@@ -120,7 +120,23 @@ def test_a_long_closing_widens_the_window():
     for remaining in range(1000, 199, -1):
         assert guard.check(script, remaining) is None  # type: ignore[arg-type]
     assert guard.check(script, 199) == [0] * 200  # type: ignore[arg-type]
-    assert script.asked == [500, *range(400, 198, -1)]
+    assert script.asked == [1000, 500, *range(400, 198, -1)]
+
+
+def test_a_closing_that_is_more_than_half_of_the_budget_is_seen_in_time():
+    script, guard = Script(), CloseOut(200)
+    script.length = 107
+    for remaining in range(200, 106, -1):
+        assert guard.check(script, remaining) is None  # type: ignore[arg-type]
+    assert guard.check(script, 106) == [0] * 107  # type: ignore[arg-type]
+
+
+def test_where_no_closing_is_found_it_is_looked_for_less_often():
+    script, guard = Script(), CloseOut(100)
+    script.length = 10_000
+    for remaining in range(100, 0, -1):
+        assert guard.check(script, remaining) is None  # type: ignore[arg-type]
+    assert script.asked[:5] == [100, 75, 56, 42, 31] and len(script.asked) < 16
 
 
 def test_a_token_that_opens_too_much_is_taken_back():

@@ -1,7 +1,7 @@
 """Texts that a model is judged on: windows of tokens, each of one kind.
 
 The default is what a coding agent's prompts are made of here: chats about a manual, shown files,
-tool definitions with the results of calls, under the model's own chat template, out of the bench's
+tool definitions with the results of calls, as an engine shows them to the model, out of the bench's
 prompts and real text of this machine (``padding.py``). Files given are cut as they come.
 """
 
@@ -20,8 +20,8 @@ from . import padding
 from .workloads import BenchError, load
 
 if TYPE_CHECKING:
+    from agentspec.engine.showing import Showing
     from agentspec.engine.tokenizer import Tokenizer
-    from agentspec.toolcall.format import ToolFormat
 
 KINDS = ("code", "chat", "tool")
 _PROMPTS = 8
@@ -38,11 +38,11 @@ class Window:
 
 
 class Texts:
-    """Makes windows for one tokenizer and tool format."""
+    """Makes windows for one tokenizer. showing: requests as the served model would see them."""
 
-    def __init__(self, tokenizer: Tokenizer, tool_format: ToolFormat):
+    def __init__(self, tokenizer: Tokenizer, showing: Showing):
         self._tokenizer = tokenizer
-        self._format = tool_format
+        self._showing = showing
 
     def windows(self, count: int, tokens: int, files: list[Path]) -> list[Window]:
         """About ``count`` tokens in windows of ``tokens``, shared equally by kinds or files.
@@ -63,10 +63,7 @@ class Texts:
         return Window(kind, tuple(self._render(body)[:tokens]))
 
     def _render(self, body: dict[str, Any]) -> list[int]:
-        from agentspec.toolcall.prompt import build_turns
-
-        request = decode_request(encode({**body, "model": "any"}))
-        return self._tokenizer.render(build_turns(request, self._format))
+        return self._showing.tokens(decode_request(encode({**body, "model": "any"})))
 
     def _of_file(self, path: Path, windows: int, tokens: int) -> Iterator[Window]:
         ids: list[int] = []

@@ -105,10 +105,12 @@ def run(plan: Plan) -> dict[str, Any]:
 
 
 def _windows(plan: Plan, weights: Path) -> list[Window]:
+    from agentspec.engine.build import showing
     from agentspec.engine.tokenizer import Tokenizer
-    from agentspec.toolcall.format import load_format
+    from agentspec.settings import EngineSettings
 
-    texts = Texts(Tokenizer.load(weights), load_format("smollm2"))
+    tokenizer = Tokenizer.load(weights)
+    texts = Texts(tokenizer, showing(EngineSettings(), weights, tokenizer))
     return texts.windows(plan.tokens, plan.window, plan.files)
 
 

@@ -34,6 +34,7 @@ from .model.fetch import resolve
 from .runners import open_runner
 from .service import EngineService
 from .shipped import default_for
+from .showing import Showing
 from .tokenizer import Tokenizer
 from .turn import Planner
 
@@ -74,10 +75,9 @@ def build(
     drafters = _drafters(settings)
     path = resolve(settings.weights)
     tokenizer = Tokenizer.load(path)
-    tool_format = _tool_format(settings, path, tokenizer)
+    found = _tool_format(settings, path, tokenizer)  # before the weights are read: it may refuse
     runner = open_runner(settings, path)
     context_tokens = min(settings.context_tokens, runner.context_tokens)
-    room = budget_chars(settings.tool_text, tool_format.tools_budget_chars, context_tokens)
     engine = Engine(
         runner if wrap is None else wrap(runner),
         drafters,
@@ -91,7 +91,7 @@ def build(
         model=settings.model,
         context_tokens=context_tokens,
         tokenizer=tokenizer,
-        tool_format=replace(tool_format, tools_budget_chars=room),
+        tool_format=_with_room(found, settings, context_tokens),
         compiler=constraints(tokenizer, settings),
         sources=settings.draft_sources,
     )
@@ -115,6 +115,17 @@ def build_service(settings: Settings) -> EngineService:
         max_body_bytes=settings.server.max_body_bytes,
         drafts=built.drafts,
     )
+
+
+def showing(settings: EngineSettings, path: Path, tokenizer: Tokenizer) -> Showing:
+    """How an engine with these settings would show requests. Raises ``SettingsError``."""
+    found = _tool_format(settings, path, tokenizer)
+    return Showing(tokenizer, _with_room(found, settings, settings.context_tokens))
+
+
+def _with_room(found: ToolFormat, settings: EngineSettings, context_tokens: int) -> ToolFormat:
+    room = budget_chars(settings.tool_text, found.tools_budget_chars, context_tokens)
+    return replace(found, tools_budget_chars=room)
 
 
 def _tool_format(settings: EngineSettings, path: Path, tokenizer: Tokenizer) -> ToolFormat:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from agentspec.toolcall.choice import OutputSpec, output_spec
 from agentspec.toolcall.marks import Marks, special_spellings
-from agentspec.toolcall.native import Native, native_tools, native_turns
-from agentspec.toolcall.prompt import build_turns, tools_saved_chars
+from agentspec.toolcall.native import Native
+from agentspec.toolcall.prompt import tools_saved_chars
 from agentspec.wire.chat import ChatRequest, FunctionDef, Message, Tool
 from agentspec.wire.errors import AgentspecError, ContextLengthExceeded, InvalidRequest
 from agentspec.wire.extension import SpecRequest
@@ -25,10 +25,10 @@ from agentspec.wire.service import TokenizeRequest, TokenizeResponse
 
 from . import validate
 from .completion import completion_prompt
-from .model.errors import TokenizerError
 from .reading import Reading
 from .request import GenerationRequest
 from .sampling import Entropy, SamplingParams
+from .showing import Showing
 
 if TYPE_CHECKING:
     from agentspec.toolcall.format import ToolFormat
@@ -112,7 +112,7 @@ class Planner:
         self._compiler = compiler
         special = special_spellings(tokenizer.token_bytes, tokenizer.special_ids, tokenizer.eos_ids)
         self._marks = Marks.of(tool_format, special)
-        self._native = tokenizer.native(tool_format)
+        self._showing = Showing(tokenizer, tool_format)
         self._longest_token = max(map(len, tokenizer.token_bytes))
 
     def compiling(self, compiler: Compiler) -> Planner:
@@ -130,7 +130,7 @@ class Planner:
 
     def turns(self, request: ChatRequest) -> list[dict[str, str]]:
         """What the model is shown of a chat request, tools included: role and content."""
-        return build_turns(request, self._format)
+        return self._showing.turns(request)
 
     def plan(self, request: ChatRequest, arrival_s: float) -> Turn:
         """Check a request, plan its sequences, compile its grammar (so not on an event loop).
@@ -209,7 +209,7 @@ class Planner:
             text = request.messages[-1].text()
             prompt = completion_prompt(self._tokenizer, text, asked.suffix)
         else:
-            prompt = self._shown(request)
+            prompt = self._showing.tokens(request)
         if len(prompt) > self.context_tokens - 1:
             raise ContextLengthExceeded.of(len(prompt), self.context_tokens)
         return prompt
@@ -219,24 +219,6 @@ class Planner:
         least = characters // self._longest_token
         if least >= self.context_tokens:
             raise ContextLengthExceeded.of(least, self.context_tokens, at_least=True)
-
-    def _shown(self, request: ChatRequest) -> list[int]:
-        """Messages and tools, in the template's own way where it has one and they fit into it."""
-        if self._native is not None and _has_tools(request):
-            tools = native_tools(request, self._format.tools_budget_chars)
-            if tools is not None:
-                with suppress(TokenizerError):  # what the template refuses is shown in our way
-                    turns = native_turns(request, self._native)
-                    return self._tokenizer.render(turns, tools=tools)
-        return self._render(self.turns(request))
-
-    def _render(self, turns: list[dict[str, str]]) -> list[int]:
-        try:
-            return self._tokenizer.render(turns)
-        except TokenizerError as error:
-            raise InvalidRequest(
-                f"Invalid value for 'messages': {error}.", param="messages"
-            ) from None
 
     def _begins_in_reasoning(self, prompt: list[int]) -> bool:
         """Whether the template has opened the model's reasoning: it does so at the prompt's end."""
@@ -257,7 +239,7 @@ class Planner:
         if request.messages:
             self._check_size(sum(len(m.text()) for m in request.messages) // _TOKENIZE_CONTEXTS)
             chat = ChatRequest(model=self.model, messages=request.messages, tools=request.tools)
-            tokens = self._shown(chat)
+            tokens = self._showing.tokens(chat)
         elif request.prompt is not None:
             self._check_size(len(request.prompt) // _TOKENIZE_CONTEXTS)
             tokens = self._tokenizer.encode(request.prompt)
@@ -270,11 +252,6 @@ class Planner:
         return TokenizeResponse(
             count=len(tokens), max_model_len=self.context_tokens, tokens=list(tokens)
         )
-
-
-def _has_tools(request: ChatRequest) -> bool:
-    """Whether tools are shown, or were called before."""
-    return bool(request.tools) or any(m.tool_calls or m.tool_call_id for m in request.messages)
 
 
 def _deepest_field(request: ChatRequest) -> str:

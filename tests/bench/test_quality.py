@@ -19,10 +19,10 @@ from agentspec.bench.processes import ProcessFailed
 from agentspec.bench.quality import Sums
 from agentspec.bench.workloads import PROMPTS, BenchError
 from agentspec.engine.batch import Forward, Span
+from agentspec.engine.build import showing
 from agentspec.engine.runner import Runner
 from agentspec.engine.tokenizer import Tokenizer
 from agentspec.settings import EngineSettings
-from agentspec.toolcall.format import load_format
 
 
 def test_names_of_formats():
@@ -109,7 +109,8 @@ def test_parts_of_a_window():
 
 @pytest.fixture(scope="module")
 def texts(model_path: Path) -> Texts:
-    return Texts(Tokenizer.load(model_path), load_format("smollm2"))
+    tokenizer = Tokenizer.load(model_path)
+    return Texts(tokenizer, showing(EngineSettings(), model_path, tokenizer))
 
 
 @pytest.mark.model
@@ -118,6 +119,19 @@ def test_windows_are_whole_and_of_every_kind(texts: Texts):
     assert [w.kind for w in windows] == [kind for kind in KINDS for _ in range(2)]
     assert {len(w.tokens) for w in windows} == {700}
     assert len({w.tokens for w in windows}) == len(windows)
+
+
+@pytest.mark.model
+def test_tools_are_shown_as_an_engine_would_show_them(texts: Texts):
+    def tool(name: str) -> dict:
+        text = {"type": "string", "description": "what it is, at length. " * 40}
+        parameters = {"type": "object", "properties": {"a": text, "b": text}}
+        function = {"name": name, "description": "does. " * 200, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    tools = [tool(f"tool_{i}") for i in range(20)]
+    shown = texts._render({"messages": [{"role": "user", "content": "go"}], "tools": tools})
+    assert 100 < len(shown) < 8192 // 4  # in full they are more than the context
 
 
 @pytest.mark.model

@@ -11,6 +11,8 @@ from .tracing import current
 FORMATS = ("text", "json")
 REQUESTS = "agentspec.requests"
 """The logger that has a line for each finished request."""
+JSON_LINE = b'{"ts": "'
+"""How each line of ``JsonLines`` begins."""
 _TALKATIVE = ("alembic", "uvicorn.error")
 
 

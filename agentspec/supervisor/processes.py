@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from agentspec.logs import JSON_LINE
+
 HEALTHY_S = 10.0
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
@@ -198,16 +200,23 @@ async def _copy_lines(fd: int, name: str) -> None:
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), pipe
     )
-    prefix, pending = f"{name:<9}| ".encode(), b""
+    pending = b""
     try:
         while piece := await stream.read(65536):
             # A progress bar redraws its line with carriage returns: each is a line here.
             *lines, pending = (pending + piece.replace(b"\r", b"\n")).split(b"\n")
-            _write(b"".join(prefix + line + b"\n" for line in lines if line))
+            _write(b"".join(_signed(line, name) for line in lines if line))
         if pending:
-            _write(prefix + pending + b"\n")
+            _write(_signed(pending, name))
     finally:
         transport.close()
+
+
+def _signed(line: bytes, name: str) -> bytes:
+    """A child's line with its name: in front, or as a field where the line is a log's JSON."""
+    if line.startswith(JSON_LINE) and line.endswith(b"}"):
+        return b'{"process": "' + name.encode() + b'", ' + line[1:] + b"\n"
+    return f"{name:<9}| ".encode() + line + b"\n"
 
 
 def _write(data: bytes) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 import os
 import signal
 import socket
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from agentspec.logs import JsonLines
 from agentspec.supervisor import processes
 from agentspec.supervisor.processes import Child, ChildRefused, ChildSpec, Supervisor
 
@@ -208,3 +211,11 @@ asyncio.run(Supervisor([ChildSpec("engine", [sys.executable, "-c", speak])], pri
     told = [line for line in done.stderr.splitlines() if line.startswith("engine   | ")]
     assert sorted(told) == ["engine   | one", "engine   | three", "engine   | two"]
     assert "ChildRefused" in done.stderr
+
+
+def test_a_line_of_json_stays_one_and_names_its_process():
+    record = logging.LogRecord("n", logging.INFO, "f", 1, "hello", None, None)
+    line = JsonLines().format(record).encode()
+    told = json.loads(processes._signed(line, "gateway0"))
+    assert (told["process"], told["message"]) == ("gateway0", "hello")
+    assert processes._signed(b'{"ts": cut', "engine") == b'engine   | {"ts": cut\n'

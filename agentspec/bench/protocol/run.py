@@ -102,13 +102,14 @@ class Rig:
         for number in range(plan.rounds + 1):
             for speculate in draw.sample(arms, len(arms)):
                 chosen = prompts if number else prompts[:concurrency]
+                arm = "with drafts" if speculate else "plain"
+                at = f"concurrency {concurrency}, round {number} of {plan.rounds}, {arm}"
+                report.progress(f"{at}: {len(chosen)} requests ...")
                 block = await self.block(speculate, concurrency, chosen)
                 if number:
                     blocks[speculate].append(block)
                 rate = "?" if block.tok_s is None else f"{block.tok_s:.1f}"
-                arm = "with drafts" if speculate else "plain"
-                at = f"concurrency {concurrency}, round {number} of {plan.rounds}"
-                report.progress(f"{at}, {arm}: {rate} tok/s")
+                report.progress(f"{at}: {rate} tok/s")
         return pointed(concurrency, blocks[True], blocks[False], plan.foreign)
 
 

@@ -1,4 +1,4 @@
-"""rms_norm, rope, silu_mul and linear against loops over plain Python floats."""
+"""rms_norm, rope, silu_mul, gelu_mul and linear against loops over plain Python floats."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from agentspec_kernels.backend import UnknownBackend
+from agentspec_kernels.gelu_mul import gelu_mul
 from agentspec_kernels.linear import linear
 from agentspec_kernels.rms_norm import rms_norm
 from agentspec_kernels.rope import rope, rope_table
@@ -53,6 +54,17 @@ def test_silu_mul(backend: str, dtype: torch.dtype) -> None:
         [g / (1 + math.exp(-g)) * u for g, u in zip(r[:5], r[5:], strict=True)] for r in x.tolist()
     ]
     check(silu_mul(x, backend=backend), truth, dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gelu_mul(backend: str, dtype: torch.dtype) -> None:
+    def gelu(x: float) -> float:
+        return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    x = random(4, 10, dtype=dtype)
+    truth = [[gelu(g) * u for g, u in zip(r[:5], r[5:], strict=True)] for r in x.tolist()]
+    check(gelu_mul(x, backend=backend), truth, dtype)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

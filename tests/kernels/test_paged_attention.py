@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 from agentspec_kernels.paged_attention import PagedLayout, paged_attention, write_pages
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
@@ -16,15 +16,19 @@ PAGE = 4
 HEADS, KV_HEADS, SIZE = 6, 2, 8
 
 
-def naive(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int) -> list:
-    """[n, H, D], [C, J, D] twice -> nested lists [n][H][D]; row i sees positions 0 .. start + i."""
+def naive(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: int, window: int
+) -> list:
+    """[n, H, D], [C, J, D] twice -> nested lists [n][H][D]; row i sees positions 0 .. start + i,
+    the last ``window`` of them."""
     group = query.shape[1] // keys.shape[1]
     out = []
     for i, token in enumerate(query.tolist()):
         heads = []
         for h, q in enumerate(token):
-            k = keys[: start + i + 1, h // group].tolist()
-            v = values[: start + i + 1, h // group].tolist()
+            seen = slice(max(0, start + i + 1 - window), start + i + 1)
+            k = keys[seen, h // group].tolist()
+            v = values[seen, h // group].tolist()
             weights = [
                 math.exp(sum(a * b for a, b in zip(q, row, strict=True)) / math.sqrt(len(q)))
                 for row in k
@@ -39,7 +43,13 @@ def naive(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, start: 
     return out
 
 
-def scene(spans: list[tuple[int, int]], dtype: torch.dtype, seed: int, scatter: bool):
+def scene(
+    spans: list[tuple[int, int]],
+    dtype: torch.dtype,
+    seed: int,
+    scatter: bool,
+    window: int = 10**6,
+):
     """Random sequences (start, rows) laid out in a pool whose unused slots hold NaN."""
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
 
@@ -67,7 +77,7 @@ def scene(spans: list[tuple[int, int]], dtype: torch.dtype, seed: int, scatter: 
     truth = [
         row
         for query, (keys, values), start in zip(queries, histories, starts, strict=True)
-        for row in naive(query, keys, values, start)
+        for row in naive(query, keys, values, start, window)
     ]
     return torch.cat(queries), caches, layout, torch.tensor(truth, dtype=torch.float64)
 
@@ -104,6 +114,19 @@ def test_any_packing_equals_a_naive_loop(spans: list[tuple[int, int]], seed: int
     query, (keys, values), layout, truth = scene(spans, torch.float64, seed, scatter=True)
     for backend in ("reference", "torch"):
         found = paged_attention(query, keys, values, layout, backend=backend)
+        torch.testing.assert_close(found, truth, rtol=1e-11, atol=1e-11)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 11), st.integers(1, 40)), min_size=1, max_size=3),
+    st.integers(1, 12),
+    st.integers(0, 99),
+)
+@settings(max_examples=20)
+def test_a_window_equals_a_naive_loop(spans: list[tuple[int, int]], window: int, seed: int) -> None:
+    query, (keys, values), layout, truth = scene(spans, torch.float64, seed, True, window)
+    for backend in ("reference", "torch"):
+        found = paged_attention(query, keys, values, layout, window=window, backend=backend)
         torch.testing.assert_close(found, truth, rtol=1e-11, atol=1e-11)
 
 

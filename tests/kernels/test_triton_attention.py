@@ -49,7 +49,9 @@ class Scene:
                     cache[table[at // PAGE], at % PAGE] = rand(self.kv_heads, self.size)
         self.query = [rand(span.count, self.heads, self.size) for span in spans]
 
-    def run(self, chosen: Sequence[int], backend: str = "kernel") -> list[torch.Tensor]:
+    def run(
+        self, chosen: Sequence[int], backend: str = "kernel", window: int | None = None
+    ) -> list[torch.Tensor]:
         """The outputs of some spans, packed together."""
         layout = PagedLayout.build(
             [self.spans[i].start for i in chosen],
@@ -60,11 +62,11 @@ class Scene:
         )
         query = torch.cat([self.query[i] for i in chosen])
         if backend == "kernel":
-            out = kernel.paged_attention(
-                query, self.key, self.value, layout, self.size**-0.5, split=SPLIT, block=BLOCK
-            )
+            pools = query, self.key, self.value, layout, self.size**-0.5
+            out = kernel.paged_attention(*pools, split=SPLIT, block=BLOCK, window=window)
         else:
-            out = paged_attention(query, self.key, self.value, layout, backend=backend)
+            pools = query, self.key, self.value, layout
+            out = paged_attention(*pools, window=window, backend=backend)
         return list(out.split([self.spans[i].count for i in chosen]))
 
 
@@ -84,6 +86,20 @@ def test_equals_the_definition(name: str, sizes: tuple[int, int, int], dtype: to
     found, expected = (torch.cat(scene.run(everyone, b)) for b in ("kernel", "reference"))
     bound = TOLERANCE[dtype]
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("name", ["ragged", "tree"])
+@pytest.mark.parametrize("window", [1, 6, 29])
+def test_a_window_equals_the_definition_alone_and_in_company(name: str, window: int) -> None:
+    """Splits and blocks before it are skipped, and no bit depends on who shares a tile."""
+    scene = Scene(SPANS[name], (6, 2, 8), torch.float32)
+    everyone = range(len(scene.spans))
+    together = scene.run(everyone, window=window)
+    expected = scene.run(everyone, "reference", window)
+    for i in everyone:
+        torch.testing.assert_close(together[i], expected[i], rtol=1e-5, atol=1e-5)
+        assert torch.equal(together[i], scene.run([i], window=window)[0])
+    assert not torch.allclose(together[0], scene.run(everyone)[0], atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", tuple(TOLERANCE))

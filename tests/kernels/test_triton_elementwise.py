@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from agentspec_kernels.gelu_mul import gelu_mul
 from agentspec_kernels.rms_norm import rms_norm
 from agentspec_kernels.rope import rope, rope_table
 from agentspec_kernels.silu_mul import silu_mul
@@ -34,9 +35,10 @@ def test_rms_norm(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rows, features", [(1, 1), (3, 7), (2, 1025), (0, 4)])
-def test_silu_mul(rows: int, features: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("op", [silu_mul, gelu_mul])
+def test_gates(op, rows: int, features: int, dtype: torch.dtype) -> None:
     x = 20 * random(rows, 2 * features, dtype=dtype)
-    check(silu_mul(x, backend="triton"), silu_mul(x, backend="reference"))
+    check(op(x, backend="triton"), op(x, backend="reference"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

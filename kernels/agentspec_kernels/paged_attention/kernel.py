@@ -47,6 +47,7 @@ def _attend(
     scale,
     heads,
     size,
+    window,
     GROUP: tl.constexpr,
     PAGE: tl.constexpr,
     M: tl.constexpr,
@@ -56,11 +57,12 @@ def _attend(
     FIELDS: tl.constexpr,
     OPERAND: tl.constexpr,
     WHOLE: tl.constexpr,
+    SLIDING: tl.constexpr,
 ):
     """query [T, H, D], caches [P, G, J, D] -> out [S, T, H, D], maxima and sums [S, T, H] float32.
 
-    Program (tile, K/V head, split). WHOLE: rows of a tile see all its keys. query_row, query_head,
-    page, token, head: strides.
+    Program (tile, K/V head, split). WHOLE: rows of a tile see all its keys. SLIDING: a row sees the
+    last ``window`` positions only. query_row, query_head, page, token, head: strides.
     """
     tile = tiles + tl.program_id(0) * FIELDS
     kv_head, split = tl.program_id(1), tl.program_id(2)
@@ -68,6 +70,9 @@ def _attend(
     start, table, path = tl.load(tile + 3), tl.load(tile + 4), tl.load(tile + 5)
     begin = split * SPLIT
     end = tl.minimum(begin + SPLIT, position + count)
+    if SLIDING:
+        # Whole blocks, so that a row's blocks are the same whoever shares its tile.
+        begin = tl.maximum(begin, (position - window + 1) // BLOCK * BLOCK)
     if begin < end:
         m = tl.arange(0, M)
         d = tl.arange(0, D)
@@ -99,6 +104,8 @@ def _attend(
             )
             scores = tl.dot(q.to(OPERAND), k.to(OPERAND), input_precision="ieee") * scale
             seen = known[None, :] & (WHOLE | (p[None, :] <= (position + row)[:, None]))
+            if SLIDING:
+                seen = seen & (p[None, :] > (position + row - window)[:, None])
             scores = tl.where(seen & real[:, None], scores, float("-inf"))
             best = tl.maximum(top, tl.max(scores, 1))
             # A row that ends before this block has seen nothing: no difference of infinities.
@@ -125,19 +132,35 @@ def _attend(
 
 @triton.jit(do_not_specialize=["splits"])
 def _merge(
-    parts, maxima, sums, positions, out, splits, heads, size, D: tl.constexpr, SPLIT: tl.constexpr
+    parts,
+    maxima,
+    sums,
+    positions,
+    out,
+    splits,
+    heads,
+    size,
+    window,
+    D: tl.constexpr,
+    SPLIT: tl.constexpr,
+    SLIDING: tl.constexpr,
 ):
     """parts [S, T, H, D], maxima and sums [S, T, H], positions [T] -> out [T, H, D]; program (row,
-    head)."""
+    head). SLIDING: splits that lie before the row's window were not written."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     d = tl.arange(0, D)
     inside = d < size
     at = row * heads + head
-    last = (tl.load(positions + row) // SPLIT).to(tl.int32)
-    top = tl.load(maxima + at)
-    total = tl.load(sums + at)
-    mixed = tl.load(parts + at * size + d, mask=inside, other=0.0)
-    for split in range(1, last + 1):
+    position = tl.load(positions + row)
+    last = (position // SPLIT).to(tl.int32)
+    first = tl.cast(0, tl.int32)
+    if SLIDING:
+        first = (tl.maximum(position - window + 1, 0) // SPLIT).to(tl.int32)
+    begin = at + tl.cast(first, tl.int64) * splits
+    top = tl.load(maxima + begin)
+    total = tl.load(sums + begin)
+    mixed = tl.load(parts + begin * size + d, mask=inside, other=0.0)
+    for split in range(first + 1, last + 1):
         here = at + tl.cast(split, tl.int64) * splits
         other = tl.load(maxima + here)
         best = tl.maximum(top, other)
@@ -159,12 +182,14 @@ def paged_attention(
     split: int = SPLIT,
     block: int = BLOCK,
     whole: bool = False,
+    window: int | None = None,
 ) -> Tensor:
     """[T, H, D], two caches [P, G, J, D] -> new [T, H, D]; float32, float16 or bfloat16.
 
     split, block: positions; they decide the order of sums, so they are the same for a whole run.
-    whole: a row sees all rows of its span (``draft_block_attention``).
+    whole: a row sees all rows of its span (``draft_block_attention``). window: its last positions.
     """
+    assert window is None or not whole
     if query.stride(2) != 1:
         query = query.contiguous()
     rows, heads, size = query.shape
@@ -184,7 +209,7 @@ def paged_attention(
         *(query, key_cache, value_cache, work.tiles, work.tables, work.paths),
         *(parts, maxima, sums),
         *(query.stride(0), query.stride(1), *key_cache.stride()[:3]),
-        *(rows * heads, scale * _LOG2_E, heads, size),
+        *(rows * heads, scale * _LOG2_E, heads, size, window or 0),
         GROUP=group,
         PAGE=key_cache.shape[1],
         M=m,
@@ -194,12 +219,18 @@ def paged_attention(
         FIELDS=FIELDS,
         OPERAND=operand(query.dtype),
         WHOLE=whole,
+        SLIDING=window is not None,
         warps=WARPS,
     )
     out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-    sizes = rows * heads, heads, size
-    width = triton.next_power_of_2(size)
-    launch(_merge, (rows, heads), parts, maxima, sums, work.seen, out, *sizes, D=width, SPLIT=split)
+    launch(
+        _merge,
+        (rows, heads),
+        *(parts, maxima, sums, work.seen, out, rows * heads, heads, size, window or 0),
+        D=triton.next_power_of_2(size),
+        SPLIT=split,
+        SLIDING=window is not None,
+    )
     return out
 
 
@@ -208,14 +239,15 @@ def cases() -> list[Case]:
     pointers = dict.fromkeys(("tiles", "tables", "paths"), "*i32")
     pointers |= dict.fromkeys(("out", "maxima", "sums"), "*fp32")
     names = ("query_row", "query_head", "page", "token", "head", "size", "splits")
-    sizes = dict.fromkeys((*names, "heads"), "i32") | {"scale": "fp32"}
+    sizes = dict.fromkeys((*names, "heads", "window"), "i32") | {"scale": "fp32"}
     found = []
-    for dtype, group, size, whole in (
-        ("bf16", 3, 64, False),
-        ("bf16", 4, 128, False),
-        ("bf16", 4, 128, True),
-        ("bf16", 1, 256, False),
-        ("fp32", 4, 64, False),
+    for dtype, group, size, seen in (
+        ("bf16", 3, 64, ""),
+        ("bf16", 4, 128, ""),
+        ("bf16", 4, 128, " whole"),
+        ("bf16", 1, 256, ""),
+        ("bf16", 2, 256, " sliding"),
+        ("fp32", 4, 64, ""),
     ):
         kind = torch.float32 if dtype == "fp32" else torch.bfloat16
         tensors = dict.fromkeys(("query", "key_cache", "value_cache"), f"*{dtype}")
@@ -225,10 +257,11 @@ def cases() -> list[Case]:
             "BLOCK": BLOCK,
             "FIELDS": FIELDS,
             "OPERAND": operand(kind),
-            "WHOLE": whole,
+            "WHOLE": seen == " whole",
+            "SLIDING": seen == " sliding",
         }
         signature = tensors | pointers | sizes
-        name = f"paged_attention {dtype} {group}x{size}{' whole' * whole}"
+        name = f"paged_attention {dtype} {group}x{size}{seen}"
         found.append(
             Case(
                 name=name,
@@ -240,8 +273,8 @@ def cases() -> list[Case]:
             )
         )
     merge = dict.fromkeys(("parts", "maxima", "sums"), "*fp32") | {"positions": "*i64"}
-    merge |= {"out": "*bf16"} | dict.fromkeys(("splits", "heads", "size"), "i32")
-    constants = {"D": 128, "SPLIT": SPLIT}
+    merge |= {"out": "*bf16"} | dict.fromkeys(("splits", "heads", "size", "window"), "i32")
+    constants = {"D": 128, "SPLIT": SPLIT, "SLIDING": True}
     found.append(
         Case(
             name="paged_attention merge",

@@ -61,6 +61,12 @@ class PagedSpan:
             row = self.before[row]
         return found[::-1]
 
+    def seen(self, row: int, window: int | None = None) -> list[int]:
+        """Where the keys that ``row`` sees lie, counted from the span's first position on, in
+        position order. window: only the last so many."""
+        every = [*range(self.start), *(self.start + other for other in self.path(row))]
+        return every if window is None else every[-window:]
+
 
 @dataclass(frozen=True, slots=True)
 class PagedLayout:
@@ -112,17 +118,23 @@ class PagedLayout:
             torch.tensor(slots, dtype=torch.int64, device=device),
         )
 
-    def mask(self, span: PagedSpan, dtype: torch.dtype) -> Tensor:
-        """[count, C] of ``dtype``: 0 where a row of ``span`` may look, else -inf; made once."""
-        key = (span.start, span.count, span.before, dtype)
+    def mask(self, span: PagedSpan, dtype: torch.dtype, window: int | None = None) -> Tensor:
+        """[count, C] of ``dtype``: 0 where a row of ``span`` may look, else -inf; made once.
+
+        window: a row sees the last so many positions of what it may, itself included.
+        """
+        key = (span.start, span.count, span.before, dtype, window)
         found = self.memo.get(key)
         if found is None:
             blocked = torch.full((span.count, span.context), -torch.inf, dtype=dtype)
-            blocked.triu_(span.start + 1)
-            if span.before is not None:
-                blocked[:, span.start :] = -torch.inf
+            if span.before is None:
+                blocked.triu_(span.start + 1)
+                if window is not None:
+                    far = torch.full_like(blocked, -torch.inf)
+                    blocked += far.tril_(span.start - window)
+            else:
                 for row in range(span.count):
-                    blocked[row, [span.start + seen for seen in span.path(row)]] = 0.0
+                    blocked[row, span.seen(row, window)] = 0.0
             found = self.memo[key] = blocked.to(self.slots.device)
         return found
 

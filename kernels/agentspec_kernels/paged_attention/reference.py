@@ -21,7 +21,12 @@ def read_pages(cache: Tensor, span: PagedSpan) -> Tensor:
 
 
 def paged_attention(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, layout: PagedLayout, scale: float
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    layout: PagedLayout,
+    scale: float,
+    window: int | None = None,
 ) -> Tensor:
     """[T, H, D], two caches [P, G, J, D] -> [T, H, D] of the query's dtype.
 
@@ -35,21 +40,23 @@ def paged_attention(
         k = read_pages(key_cache, span).to(wide).repeat_interleave(group, 1)
         v = read_pages(value_cache, span).to(wide).repeat_interleave(group, 1)
         if span.before is not None:
-            out[span.rows] = _by_path(q, k, v, span, scale).to(query.dtype)
+            out[span.rows] = _by_path(q, k, v, span, scale, window).to(query.dtype)
             continue
-        scores = torch.einsum("qhd,khd->hqk", q, k) * scale + layout.mask(span, wide)
+        scores = torch.einsum("qhd,khd->hqk", q, k) * scale + layout.mask(span, wide, window)
         out[span.rows] = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v).to(query.dtype)
     return out
 
 
-def _by_path(q: Tensor, k: Tensor, v: Tensor, span: PagedSpan, scale: float) -> Tensor:
+def _by_path(
+    q: Tensor, k: Tensor, v: Tensor, span: PagedSpan, scale: float, window: int | None
+) -> Tensor:
     """A tree's rows q [count, H, D] over k, v [C, H, D] -> [count, H, D], each row by itself.
 
     A row's keys are put in position order first: what follows is what a chain of its path computes.
     """
     rows = []
     for row in range(span.count):
-        seen = [*range(span.start), *(span.start + other for other in span.path(row))]
+        seen = span.seen(row, window)
         scores = torch.einsum("hd,khd->hk", q[row], k[seen]) * scale
         rows.append(torch.einsum("hk,khd->hd", scores.softmax(-1), v[seen]))
     return torch.stack(rows)

@@ -21,16 +21,20 @@ _FOLDED_ROWS = 32
 
 
 def paged_attention(
-    query: Tensor, key_cache: Tensor, value_cache: Tensor, layout: PagedLayout, scale: float
+    query: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    layout: PagedLayout,
+    scale: float,
+    window: int | None = None,
 ) -> Tensor:
     """[T, H, D], two caches [P, G, J, D] -> [T, H, D] of the query's dtype."""
-    heads = key_cache.shape[2]
     if len(layout.spans) == 1:
-        return _span(query, key_cache, value_cache, layout, layout.spans[0], heads, scale)
+        return _span(query, key_cache, value_cache, layout, layout.spans[0], scale, window)
     out = torch.empty_like(query)
     for span in layout.spans:
         rows = query[span.rows]
-        out[span.rows] = _span(rows, key_cache, value_cache, layout, span, heads, scale)
+        out[span.rows] = _span(rows, key_cache, value_cache, layout, span, scale, window)
     return out
 
 
@@ -40,20 +44,23 @@ def _span(
     value_cache: Tensor,
     layout: PagedLayout,
     span: PagedSpan,
-    heads: int,
     scale: float,
+    window: int | None,
 ) -> Tensor:
-    """One span's rows [count, H, D] -> [count, H, D]; ``heads`` is J."""
-    count, query_heads, size = query.shape
+    """One span's rows [count, H, D] -> [count, H, D]."""
+    (count, query_heads, size), heads = query.shape, key_cache.shape[2]
+    if window is not None and window >= span.context:
+        window = None
     key = read_pages(key_cache, span).to(query.dtype).transpose(0, 1)[None]
     value = read_pages(value_cache, span).to(query.dtype).transpose(0, 1)[None]
     grouped = query.view(count, heads, query_heads // heads, size)
     if count <= _FOLDED_ROWS:
-        mask = None if count == 1 else layout.mask(span, query.dtype)
+        whole = count == 1 and window is None
+        mask = None if whole else layout.mask(span, query.dtype, window)
         mixed = _folded(grouped, key, value, mask, scale)
     else:
-        whole = span.start == 0 and span.before is None
-        mask = None if whole else layout.mask(span, query.dtype)
+        whole = span.start == 0 and span.before is None and window is None
+        mask = None if whole else layout.mask(span, query.dtype, window)
         mixed = _by_head(grouped, key, value, mask, scale)
     return mixed.reshape(count, query_heads, size)
 

@@ -13,6 +13,8 @@ from . import reference
 
 def _stock(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """[T, N], [N] -> [T, N]; torch's own fused norm, the same up to rounding."""
+    if weight.dtype != x.dtype:
+        return reference.rms_norm(x, weight, eps)
     return F.rms_norm(x, weight.shape, weight, eps)
 
 
@@ -31,7 +33,7 @@ BACKENDS = {"reference": reference.rms_norm, "torch": _stock, "triton": _triton}
 def rms_norm(x: Tensor, weight: Tensor, eps: float, *, backend: str | None = None) -> Tensor:
     """Normalise each row of ``x`` [T, N] and scale it by ``weight`` [N]; new tensor of x's dtype.
 
-    Raises ``UnknownBackend``.
+    weight: of any float dtype. Raises ``UnknownBackend``.
     """
     assert weight.ndim == 1 and x.shape[-1] == weight.shape[0]
     return pick("rms_norm", BACKENDS, backend, x.device.type)(x, weight, eps)

@@ -27,6 +27,7 @@ OPS = (
     "kv_move",
     "accept",
     "linear",
+    "grouped_linear",
     "markov_step",
 )
 

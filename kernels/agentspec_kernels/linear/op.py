@@ -7,7 +7,7 @@ from torch import Tensor
 
 from agentspec_kernels.backend import pick
 
-from . import reference
+from . import ordered, reference
 
 
 def _stock(x: Tensor, weight: Tensor) -> Tensor:
@@ -22,13 +22,19 @@ def _exact(x: Tensor, weight: Tensor) -> Tensor:
     return kernel.linear(x, weight)
 
 
-BACKENDS = {"reference": reference.linear, "torch": _stock, "exact": _exact}
+BACKENDS = {
+    "reference": reference.linear,
+    "torch": _stock,
+    "exact": _exact,
+    "ordered": ordered.linear,
+}
 
 
 def linear(x: Tensor, weight: Tensor, *, backend: str | None = None) -> Tensor:
     """x @ weight.T: [T, K], [N, K] of one dtype -> new [T, N] of that dtype.
 
     backend "exact", on CUDA: slower than the stock product, but the same for a row in any batch.
+    "ordered": the same on any device, slowly, and for an output among any others.
     Raises ``UnknownBackend``.
     """
     assert x.dtype == weight.dtype and x.shape[-1] == weight.shape[1]

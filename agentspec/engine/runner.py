@@ -20,6 +20,7 @@ from .batch import Forward, Span
 from .model import Model, load_model
 from .model.config import Stretch
 from .model.layers import KvCache
+from .model.shard import Shard
 from .model.threads import default_threads
 
 _DTYPES = {
@@ -62,7 +63,7 @@ class Runner:
         self.page_tokens = page_tokens
         self.num_pages = num_pages
         self.context_tokens = min(context_tokens, config.context_tokens, num_pages * page_tokens)
-        shape = (2, num_pages, page_tokens, config.kv_heads, config.head_dim)
+        shape = (2, num_pages, page_tokens, model.kv_heads, config.head_dim)
         # The system maps zeroed pages when they are first written: an idle pool is free.
         planes = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)]
         self._caches = [KvCache(plane[0], plane[1]) for plane in planes]
@@ -76,16 +77,25 @@ class Runner:
         *,
         device: torch.device | str = "cpu",
         taps: Sequence[int] = (),
+        shard: Shard | None = None,
     ) -> Runner:
         """The runner of a GGUF file or safetensors folder; sets torch's threads for the process.
 
-        taps: decoder layers whose outputs ``Forward.features`` holds, side by side.
-        Raises ``UnsupportedModel`` or ``WeightsError``.
+        taps: decoder layers whose outputs ``Forward.features`` holds, side by side. shard: of a
+        rank of several. Raises ``UnsupportedModel`` or ``WeightsError``.
         """
         torch.set_num_threads(settings.threads or default_threads())
         dtype = _DTYPES[settings.dtype]
         stretch = Stretch(settings.rope_scale, settings.rope_scaling)
-        model = load_model(path, dtype=dtype, device=device, taps=taps, stretch=stretch)
+        model = load_model(
+            path,
+            dtype=dtype,
+            device=device,
+            taps=taps,
+            context_tokens=settings.context_tokens,
+            stretch=stretch,
+            shard=shard,
+        )
         return cls(
             model,
             page_tokens=settings.page_tokens,

@@ -20,18 +20,23 @@ if TYPE_CHECKING:
 
     from .config import ModelConfig
     from .layers import KvCache
+    from .shard import Shard
 
-ARCHITECTURES: Mapping[str, str] = {"llama": "llama:Llama"}
+ARCHITECTURES: Mapping[str, str] = {
+    "llama": "llama:Llama",
+    "qwen3": "llama:Llama",
+}
 """Checkpoint's architecture (``model_type``, ``general.architecture``) -> module:class here."""
 
 
 class Model(Protocol):
-    """A loaded decoder.
+    """A loaded decoder. kv_heads: of this rank.
 
     Legend: T packed tokens, R wanted rows, V vocabulary, E hidden size, A tapped layers.
     """
 
     config: ModelConfig
+    kv_heads: int
 
     def set_taps(self, taps: Sequence[int]) -> None:
         """The layers (from 0) whose outputs are features. Raises ``ValueError``."""
@@ -65,18 +70,25 @@ def load_model(
     taps: Sequence[int] = (),
     context_tokens: int | None = None,
     stretch: Stretch = UNSTRETCHED,
+    shard: Shard | None = None,
 ) -> Model:
     """The model of a GGUF file or a safetensors folder, weights in ``dtype`` on ``device``.
 
     taps: decoder layers whose outputs become features. stretch: a longer window. context_tokens:
-    None, or fewer positions than the window. Raises ``UnsupportedModel`` or ``WeightsError``.
+    None, or fewer positions than the window. shard: of which rank the weights are.
+    Raises ``UnsupportedModel`` or ``WeightsError``.
     """
     from .weights import open_checkpoint
 
     checkpoint = open_checkpoint(path, stretch)
     cls = architecture(checkpoint.config.architecture)
     model = cls(
-        checkpoint.config, dtype=dtype, device=device, taps=taps, context_tokens=context_tokens
+        checkpoint.config,
+        dtype=dtype,
+        device=device,
+        taps=taps,
+        context_tokens=context_tokens,
+        shard=shard,
     )
     model.load(checkpoint)
     return model

@@ -24,6 +24,38 @@ class Stretch(NamedTuple):
 UNSTRETCHED = Stretch()
 
 
+class Scaling(NamedTuple):
+    """How a checkpoint's own rotary positions were lengthened when it was trained (``rope.py``).
+
+    original: positions before that. low, high: llama3: turns over them below which a pair is slowed
+    by the whole factor, and above which it isn't (``low_freq_factor``, ``high_freq_factor``); yarn:
+    the same as ``beta_slow``, ``beta_fast``. attention: factor on cos and sin. truncate: yarn's
+    ramp begins and ends at whole pairs.
+    """
+
+    kind: Literal["linear", "llama3", "yarn"]
+    factor: float
+    original: int = 0
+    low: float = 1.0
+    high: float = 4.0
+    attention: float = 1.0
+    truncate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts. count of them, each of ``ffn``; per_token of them serve a token.
+
+    normalised: the weights of those add up to 1. dense: layers that have one feed-forward instead.
+    """
+
+    count: int
+    per_token: int
+    ffn: int
+    normalised: bool
+    dense: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Everything a forward pass needs to know beside the weights.
@@ -32,6 +64,9 @@ class ModelConfig:
     vocab: rows of the embedding, padding included. context_tokens: positions it was trained for
     (or stretched to).
     tied: lm_head is the embedding. position_scale: positions are divided by it before they turn.
+    qk_norm: each head of q and k is normed before it turns. sliding: layers (from 0) whose rows see
+    the last ``window`` positions only, themselves included; local_theta: their own base, unscaled.
+    score_scale: of attention; None: head_dim ** -0.5. logit_cap: cap * tanh(logits / cap).
     """
 
     architecture: str
@@ -47,6 +82,14 @@ class ModelConfig:
     norm_eps: float
     tied: bool
     position_scale: float = 1.0
+    scaling: Scaling | None = None
+    qk_norm: bool = False
+    window: int | None = None
+    sliding: tuple[int, ...] = ()
+    local_theta: float | None = None
+    score_scale: float | None = None
+    logit_cap: float | None = None
+    experts: Experts | None = None
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
@@ -55,9 +98,16 @@ class ModelConfig:
             )
 
     def stretched(self, stretch: Stretch) -> ModelConfig:
-        """This shape with a longer window."""
+        """This shape with a longer window. Raises ``UnsupportedModel``."""
         factor = stretch.factor
         assert factor >= 1.0
+        if factor == 1.0:
+            return self
+        if self.scaling is not None or self.sliding:
+            raise UnsupportedModel(
+                "engine.rope_scale: this model's positions are scaled or its layers see a window; "
+                "stretching those is not supported"
+            )
         longer = replace(self, context_tokens=int(self.context_tokens * factor))
         if stretch.way == "linear":
             return replace(longer, position_scale=self.position_scale * factor)
@@ -74,7 +124,10 @@ def checked_taps(taps: Sequence[int], config: ModelConfig) -> tuple[int, ...]:
 
 
 def from_huggingface(config: Mapping[str, Any]) -> ModelConfig:
-    """The shape in a ``config.json``. Raises ``UnsupportedModel`` naming what is not known."""
+    """The plain shape in a ``config.json``, of drafts too: what a family adds is ``families.py``'s.
+
+    Raises ``UnsupportedModel`` naming what is not known.
+    """
     scaling = config.get("rope_scaling") or {}
     rope = config.get("rope_parameters") or {}
     kind = scaling.get("rope_type", scaling.get("type", rope.get("rope_type", "default")))
@@ -111,6 +164,11 @@ def from_gguf(fields: Mapping[str, Any], *, vocab: int, tied: bool) -> ModelConf
     Raises ``UnsupportedModel`` naming what is not known.
     """
     architecture = fields.get("general.architecture")
+    if architecture != "llama":
+        raise UnsupportedModel(
+            f"architecture '{architecture}' is not supported in a GGUF file (known: llama); take "
+            "the model's folder of safetensors"
+        )
 
     def get(name: str, default: Any = None) -> Any:
         value = fields.get(f"{architecture}.{name}", default)

@@ -16,6 +16,7 @@ from torch import Tensor
 from .config import ModelConfig, from_gguf
 from .errors import UnsupportedModel, WeightsError
 from .gguf_header import GgufFile
+from .shard import Slice
 
 _TOP = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -59,10 +60,18 @@ class GgufCheckpoint:
     def names(self) -> frozenset[str]:
         return frozenset(self._stored)
 
-    def read(self, name: str) -> Tensor:
-        """The tensor ``name`` dequantised: float32, [N, K] or [K]; a copy."""
+    def shape(self, name: str) -> tuple[int, ...]:
+        """[N, K] or [K]."""
+        return tuple(self._file.tensors[self._stored[name]].shape)
+
+    def read(self, name: str, part: Slice | None = None) -> Tensor:
+        """The tensor ``name`` dequantised: float32, [N, K] or [K]; a copy. part: only that."""
         weight = torch.from_numpy(self._file.read(self._stored[name]))
-        return unpermute(weight, self.config.head_dim) if self._interleaved(name) else weight
+        if self._interleaved(name):
+            weight = unpermute(weight, self.config.head_dim)
+        return (
+            weight if part is None else weight.narrow(part.dim, part.start, part.stop - part.start)
+        )
 
     def quantized(self, name: str) -> QuantizedWeight | None:
         """The matrix ``name`` bit for bit as stored (Q4_1, Q8_0), None where it is otherwise."""

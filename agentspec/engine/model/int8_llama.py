@@ -26,6 +26,7 @@ from agentspec_kernels.linear_q import (
 
 from .config import ModelConfig, checked_taps
 from .errors import UnsupportedModel
+from .rope import turns
 from .weights import Checkpoint
 
 _WIDEST_ROW = 16384
@@ -240,9 +241,8 @@ def _check(config: ModelConfig) -> None:
 
 def angles(config: ModelConfig, positions: int) -> tuple[npt.NDArray, npt.NDArray]:
     """cos and sin, [positions, D/2] float32 from float64 angles."""
-    half = np.arange(0, config.head_dim, 2) / config.head_dim
-    angles = np.outer(np.arange(positions) / config.position_scale, config.rope_theta**-half)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    cos, sin = turns(config, positions)
+    return cos.astype(np.float32), sin.astype(np.float32)
 
 
 def power_of_two(count: int) -> int:

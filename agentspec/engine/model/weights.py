@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from agentspec_kernels.linear_q import QuantizedWeight
 
     from .config import ModelConfig
+    from .shard import Slice
 
 _SHOWN = 4
 
@@ -31,8 +32,10 @@ class Checkpoint(Protocol):
     @property
     def names(self) -> frozenset[str]: ...
 
-    def read(self, name: str) -> Tensor:
-        """The tensor in half-rotation row order, dequantised; any float dtype."""
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def read(self, name: str, part: Slice | None = None) -> Tensor:
+        """The tensor in half-rotation row order, dequantised; any float dtype. part: only that."""
         ...
 
     def quantized(self, name: str) -> QuantizedWeight | None:
@@ -57,23 +60,28 @@ def awaiting(*shape: int, dtype: torch.dtype, device: torch.device | str) -> Ten
 
 
 def fill(
-    targets: Mapping[str, Tensor], checkpoint: Checkpoint, *, redundant: Collection[str] = ()
+    targets: Mapping[str, Tensor],
+    checkpoint: Checkpoint,
+    *,
+    redundant: Collection[str] = (),
+    slices: Mapping[str, Slice] | None = None,
 ) -> None:
     """Copy every tensor of ``checkpoint`` into the target of its name, in the target's dtype.
 
     targets: views into the model's weights, any shape and dtype; written in place.
-    redundant: names that a checkpoint may hold and the model does not need.
+    redundant: names that a checkpoint may hold and the model does not need. slices: of which
+    tensors only a part is wanted, and read.
     Raises ``WeightsError`` naming a missing or unexpected tensor or a wrong shape.
     """
     _check_names("missing", targets.keys() - checkpoint.names)
     _check_names("unexpected", checkpoint.names - targets.keys() - set(redundant))
     for name, target in targets.items():
-        weight = checkpoint.read(name)
-        if weight.shape != target.shape:
-            raise WeightsError(
-                f"tensor {name} is {list(weight.shape)}, the model needs {list(target.shape)}"
-            )
-        target.copy_(weight)
+        part, needed = (slices or {}).get(name), list(target.shape)
+        if part is not None:
+            needed[part.dim] = part.whole
+        if (stored := list(checkpoint.shape(name))) != needed:
+            raise WeightsError(f"tensor {name} is {stored}, the model needs {needed}")
+        target.copy_(checkpoint.read(name, part))
 
 
 def _check_names(what: str, names: Set[str]) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ARCHITECTURES: Mapping[str, str] = {
     "llama": "llama:Llama",
     "qwen3": "llama:Llama",
+    "qwen3_moe": "qwen3_moe:Qwen3Moe",
 }
 """Checkpoint's architecture (``model_type``, ``general.architecture``) -> module:class here."""
 

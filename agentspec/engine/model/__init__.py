@@ -26,6 +26,8 @@ ARCHITECTURES: Mapping[str, str] = {
     "llama": "llama:Llama",
     "qwen3": "llama:Llama",
     "qwen3_moe": "qwen3_moe:Qwen3Moe",
+    "gemma3": "gemma3:Gemma3",
+    "gemma3_text": "gemma3:Gemma3",
 }
 """Checkpoint's architecture (``model_type``, ``general.architecture``) -> module:class here."""
 

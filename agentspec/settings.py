@@ -67,6 +67,8 @@ class EngineSettings(_Section):
         types left out until they fit; "auto": short where the context is below 16,384 tokens.
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
         "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
+    device: of stock torch's models. tensor_parallel: processes (on CUDA, GPUs) that share a model.
+    exact: no sum is split or ordered by shape, so that the ranks' number changes no bit; slower.
     rope_scale: a window of so many times the model's positions, which costs quality (see ``bench
         quality``); ``context_tokens`` may be as large. rope_scaling: how they are stretched.
     threads: 0: as many as suit this machine. page_tokens: of the K/V pool, 16 for our kernels.
@@ -87,6 +89,9 @@ class EngineSettings(_Section):
     tool_format: str = "auto"
     tool_text: Literal["auto", "short", "full"] = "auto"
     dtype: Literal["auto", "int8", "bf16", "fp32", "fp64"] = "auto"
+    device: Literal["cpu", "cuda"] = "cpu"
+    tensor_parallel: Annotated[int, Meta(ge=1, le=64)] = 1
+    exact: bool = False
     threads: Annotated[int, Meta(ge=0, le=1024)] = 0
     context_tokens: Positive = DEFAULT_CONTEXT_TOKENS
     rope_scale: Annotated[float, Meta(ge=1.0, le=64.0)] = 1.0

@@ -29,6 +29,8 @@ def open_runner(settings: EngineSettings, path: Path, *, taps: Sequence[int] = (
     from .exact_runner import ExactRunner, Unavailable
     from .runner import Runner
 
+    if settings.tensor_parallel > 1 or settings.device != "cpu" or settings.exact:
+        return _of_torch(settings, path, taps)
     if settings.dtype not in ("auto", "int8"):
         return Runner.load(settings, path, taps=taps)
     try:
@@ -38,3 +40,20 @@ def open_runner(settings: EngineSettings, path: Path, *, taps: Sequence[int] = (
             raise
         _log.warning("exact CPU kernels not used (%s); serving with torch bf16, not exact", error)
         return Runner.load(settings, path, taps=taps)
+
+
+def _of_torch(settings: EngineSettings, path: Path, taps: Sequence[int]) -> Runner:
+    """A runner that only stock torch and the Triton kernels give: a GPU's, or of several ranks."""
+    from .model.shard import Shard
+    from .parallel import ParallelRunner
+    from .runner import Runner
+
+    if settings.dtype == "int8":
+        raise UnsupportedModel(
+            'engine.dtype = "int8" runs on one CPU process: it goes neither with engine.device = '
+            '"cuda" nor with engine.tensor_parallel nor with engine.exact (it is exact by itself)'
+        )
+    if settings.tensor_parallel > 1:
+        return ParallelRunner.start(settings, path, taps=taps)
+    shard = Shard(exact=settings.exact)
+    return Runner.load(settings, path, device=settings.device, taps=taps, shard=shard)

@@ -1,0 +1,118 @@
+"""Two ranks over gloo against one: logits, trees, a draft, what each reads, how they disagree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentspec.engine.model import load_model
+from agentspec.engine.model.errors import UnsupportedModel
+from agentspec.engine.model.safetensors_folder import SafetensorsCheckpoint
+from agentspec.engine.model.shard import Shard
+from agentspec.engine.runner import Runner
+from agentspec.engine.runners import open_runner
+from agentspec.settings import EngineSettings
+from tests.engine.draft import blockworld
+from tests.engine.model import ranks, ranks_draft
+from tests.engine.model.families import CONFIGS, weights_of, write
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    for name in ranks.NAMES:
+        write(root / name, CONFIGS[name], weights_of(CONFIGS[name]))
+    blockworld.write_target(root / "drafted", mixing=0.1)
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What rank 0 of two processes found."""
+    scratch = tmp_path_factory.mktemp("ranks")
+    common = [sys.executable, "-m", "tests.engine.model.ranks"]
+    rest = [str(scratch / "meet"), str(models), str(scratch / "found")]
+    running = [
+        subprocess.Popen([*common, str(rank), *rest], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    said = [process.communicate(timeout=400)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], "\n".join(said)[-4000:]
+    return torch.load(scratch / "found")
+
+
+@pytest.mark.parametrize("name", ranks.NAMES)
+def test_two_ranks_are_near_one(models: Path, results: dict[str, Any], name: str) -> None:
+    one = ranks.passes(Runner.load(ranks.settings("fp64", False), models / name))
+    torch.testing.assert_close(results[f"{name} False"], one, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ranks.NAMES)
+def test_two_exact_ranks_have_the_bits_of_one(
+    models: Path, results: dict[str, Any], name: str
+) -> None:
+    alone = Shard(exact=True)
+    one = ranks.passes(Runner.load(ranks.settings("fp32", True), models / name, shard=alone))
+    assert torch.equal(results[f"{name} True"], one)
+    stock = ranks.passes(Runner.load(ranks.settings("fp32", False), models / name))
+    torch.testing.assert_close(one, stock, rtol=1e-3, atol=1e-3)
+
+
+def test_a_draft_beside_two_ranks_changes_no_text(models: Path, results: dict[str, Any]) -> None:
+    plain = ranks_draft.texts(models / "drafted", Shard(exact=True))
+    assert [text for text, _ in results["draft"]] == [text for text, _ in plain]
+    assert all(text for text, _ in plain)
+    assert sum(accepted for _, accepted in results["draft"]) > 4
+
+
+def test_ranks_that_came_to_different_rows_stop(results: dict[str, Any]) -> None:
+    assert results["disagree"] == "ranks computed different rows of [1, 48]"
+
+
+@pytest.mark.parametrize("exact", (False, True))
+@pytest.mark.parametrize("name", ("qwen3", "qwen3-moe", "gemma3"))
+def test_a_rank_reads_its_own_slices_only(
+    models: Path, monkeypatch: pytest.MonkeyPatch, name: str, exact: bool
+) -> None:
+    read, plain = [], SafetensorsCheckpoint.read
+
+    def counted(checkpoint, tensor, part=None):
+        found = plain(checkpoint, tensor, part)
+        read.append((tensor, found.numel()))
+        return found
+
+    monkeypatch.setattr(SafetensorsCheckpoint, "read", counted)
+    whole = weights_of(CONFIGS[name])
+    load_model(models / name, dtype=torch.float32, shard=Shard(1, 2, exact))
+    counts = dict(read)
+    assert len(counts) == len(read)
+    for tensor, weight in whole.items():
+        alike = "norm" in tensor or "embed" in tensor or "mlp.gate." in tensor
+        if "experts" in tensor:
+            mine = int(tensor.split("experts.")[1].split(".")[0]) >= 3
+            assert counts.get(tensor) == (weight.numel() if mine else None)
+        else:
+            assert counts[tensor] == weight.numel() // (1 if alike else 2), tensor
+
+
+def test_fewer_heads_than_ranks_are_had_by_several() -> None:
+    assert [Shard(rank, 4).shared("x", 2) for rank in range(4)] == [(0, 1), (0, 1), (1, 2), (1, 2)]
+    assert [Shard(rank, 2).shared("x", 4) for rank in range(2)] == [(0, 2), (2, 4)]
+
+
+def test_what_cannot_be_shared_is_refused(models: Path) -> None:
+    with pytest.raises(UnsupportedModel, match="2 K/V heads can't be split over 3 ranks"):
+        load_model(models / "qwen3", dtype=torch.float32, shard=Shard(0, 3))
+    int8 = EngineSettings(dtype="int8", tensor_parallel=2)
+    with pytest.raises(UnsupportedModel, match="runs on one CPU process"):
+        open_runner(int8, models / "qwen3")
+    gpus = EngineSettings(device="cuda", dtype="bf16", tensor_parallel=2)
+    with pytest.raises(UnsupportedModel, match=r"tensor_parallel = 2, but there are \d GPUs"):
+        open_runner(gpus, models / "qwen3")

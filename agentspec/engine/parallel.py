@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import shutil
 import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
@@ -89,6 +90,7 @@ class ParallelRunner(Runner):
 
     wire: Wire
     followers: Sequence[BaseProcess] = ()
+    _scratch: str | None = None
 
     @classmethod
     def start(cls, settings: EngineSettings, path: Path, *, taps: Sequence[int] = ()) -> Runner:
@@ -113,9 +115,10 @@ class ParallelRunner(Runner):
         except BaseException:
             for process in followers:
                 process.terminate()
+            shutil.rmtree(scratch, ignore_errors=True)
             raise
         assert isinstance(runner, cls)
-        runner.wire, runner.followers = Wire(), followers
+        runner.wire, runner.followers, runner._scratch = Wire(), followers, scratch
         return runner
 
     def forward(self, spans: Sequence[Span]) -> Forward:
@@ -133,6 +136,9 @@ class ParallelRunner(Runner):
         self.wire.say(_Stop())
         for process in self.followers:
             process.join()
+        if self._scratch is not None:
+            dist.destroy_process_group()
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def follow(settings: EngineSettings, path: Path, rank: int, ranks: int, meet: str) -> None:

@@ -3,7 +3,7 @@
 Legend: T packed tokens, R rows whose logits are wanted, V vocabulary, N tapped features, L layers,
 P pages of G tokens, J K/V heads, D head size.
 
-Read next: ``model/llama.py`` (what runs), ``batch.py`` (what goes in and out).
+Read next: ``model/decoder.py`` (what runs), ``batch.py`` (what goes in and out).
 """
 
 from __future__ import annotations

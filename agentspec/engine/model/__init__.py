@@ -1,6 +1,6 @@
 """Models the engine can run, by architecture; torch is imported when one is loaded, not before.
 
-Read next: ``llama.py`` (a model), ``weights.py`` (how it is filled), ``fetch.py`` (its source).
+Read next: ``decoder.py`` (a model), ``weights.py`` (how it is filled), ``fetch.py`` (its source).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Gemma 3 (arXiv 2503.19786), text only: five layers of six see a window of the context.
 
-Beside Llama: norms before and after each block, whose weights are stored less one; GELU; embeddings
-times the root of the hidden size; angles of their own for layers with a window.
+Beside a Llama: norms before and after each block, whose weights are stored less one; GELU;
+embeddings times the root of the hidden size; angles of their own for layers with a window.
 
 Legend: T packed tokens, E hidden size.
 """
@@ -13,13 +13,13 @@ from dataclasses import replace
 from agentspec_kernels.gelu_mul import gelu_mul
 from torch import Tensor
 
+from .decoder import Block, Decoder
 from .layers import Attention, FeedForward
-from .llama import Block, Llama
 from .shard import Slice
 
 
-class Gemma3(Llama):
-    """See ``Llama``."""
+class Gemma3(Decoder):
+    """See ``Decoder``. No ``Llama``: drafts would take its embeddings without their factor."""
 
     offset_norms = True
 
@@ -29,12 +29,12 @@ class Gemma3(Llama):
         return x * x.new_tensor(self.config.hidden**0.5)
 
     def attention(self, prefix: str, index: int) -> Attention:
-        """See ``Llama``."""
+        """See ``Decoder``."""
         after = self.normed(prefix + "post_attention_layernorm.weight", self.config.hidden)
         return replace(super().attention(prefix, index), after=after)
 
     def feed_forward(self, prefix: str, index: int) -> Block:
-        """See ``Llama``."""
+        """See ``Decoder``."""
         ffn, hidden = self.config.ffn, self.config.hidden
         mine = Slice(0, *self.build.shard.part("features", ffn), ffn)
         return FeedForward(

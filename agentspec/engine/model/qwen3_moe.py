@@ -5,15 +5,16 @@ Experts are split over ranks whole; the router is on every rank.
 
 from __future__ import annotations
 
+from .decoder import Block
 from .experts import SparseFeedForward
-from .llama import Block, Llama
+from .llama import Llama
 
 
 class Qwen3Moe(Llama):
-    """See ``Llama``."""
+    """See ``Decoder``."""
 
     def feed_forward(self, prefix: str, index: int) -> Block:
-        """See ``Llama``."""
+        """See ``Decoder``."""
         experts, hidden = self.config.experts, self.config.hidden
         assert experts is not None
         if index in experts.dense:

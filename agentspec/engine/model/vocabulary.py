@@ -95,7 +95,8 @@ def from_folder(path: Path) -> Vocabulary:
     added = hf.get_added_tokens_decoder()
     specials = {token.content: i for i, token in added.items() if token.special}
     known = hf.get_vocab_size(with_added_tokens=True)
-    size = max(int(config.get("vocab_size") or 0), known)
+    text = config | config.get("text_config", {})
+    size = max(int(text.get("vocab_size") or 0), known)
     byte_level = '"ByteLevel"' in json.dumps(json.loads(hf.to_str()).get("decoder"))
     spelled = {token.content for token in added.values()}
     tokens = [hf.id_to_token(i) for i in range(size)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,31 @@ def test_what_cannot_be_shared_is_refused(models: Path) -> None:
     gpus = EngineSettings(device="cuda", dtype="bf16", tensor_parallel=2)
     with pytest.raises(UnsupportedModel, match=r"tensor_parallel = 2, but there are \d GPUs"):
         open_runner(gpus, models / "qwen3")
+
+
+def test_the_setting_starts_the_other_ranks(models: Path) -> None:
+    """In a process of its own, whose group of ranks is the only one."""
+    code = (
+        "import sys, torch; from pathlib import Path; from tests.engine.model import ranks\n"
+        "from agentspec.engine.runners import open_runner\n"
+        "if __name__ == '__main__':\n"
+        "    model = Path(sys.argv[1])\n"
+        "    runner = open_runner(ranks.settings('fp64', False), model)\n"
+        "    found = ranks.passes(runner); runner.close()\n"
+        "    assert all(child.exitcode == 0 for child in runner.followers)\n"
+        "    torch.save(found, sys.argv[2])\n"
+    )
+    script, to = models / "start.py", models / "started"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, str(script), str(models / "qwen3"), str(to)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    one = ranks.passes(Runner.load(ranks.settings("fp64", False), models / "qwen3"))
+    torch.testing.assert_close(torch.load(to), one, rtol=1e-10, atol=1e-10)

@@ -67,12 +67,20 @@ def test_commands_survive_odd_names(client: Client):
 
 
 LIMITED = ["codex", "claude-code", "opencode", "qwen-code", "aider", "continue", "kilocode", "pi"]
+LIMITED += ["cline"]
 
 
 @pytest.mark.parametrize("name", LIMITED)
 def test_the_context_goes_to_clients_that_take_one(name: str):
     assert "54321" in text(CLIENTS[name], target(context_tokens=54321))
     assert "None" not in text(CLIENTS[name], target(context_tokens=None))
+
+
+def test_cline_gets_the_key_where_it_does_not_write_it_down():
+    """It writes what comes by ``-k`` into its settings, and without one reads OPENAI_API_KEY."""
+    made = CLIENTS["cline"].configure(target(key_env="MY_KEY"))
+    assert "apiKey" not in dumped(made.files[0]) and "-k" not in shlex.split(made.command)
+    assert 'export OPENAI_API_KEY="$MY_KEY"' in made.exports()
 
 
 def test_codex_gets_a_profile_of_its_own():

@@ -1,40 +1,59 @@
 """Cline's command line: a provider file of its own, named by a variable. Checked with 3.0.65.
 
-``cline auth`` would write the key into its file; here the key comes with the command instead.
+``cline auth`` and ``-k`` would write the key into its file; without one there it is read from
+OPENAI_API_KEY.
+Without ``maxTokens`` it sets an answer no limit: a small model that repeats itself would go on to
+the end of its context.
 """
 
 from __future__ import annotations
 
-from agentspec.connect.base import NO_KEY, Client, ConfigFile, Configuration, Target, words
+from typing import Any
+
+from agentspec.connect.base import (
+    NO_KEY,
+    Client,
+    ConfigFile,
+    Configuration,
+    Target,
+    Variable,
+    words,
+)
 
 _PROVIDER = "openai-compatible"
 
 
 def configure(target: Target) -> Configuration:
-    settings = {
+    path = target.own / "cline.json"
+    settings: dict[str, Any] = {
         "provider": _PROVIDER,
-        "apiKey": NO_KEY,
         "model": target.model,
         "baseUrl": target.base_url,
+        "maxTokens": target.output_tokens,
     }
+    env: dict[str, str | Variable] = {"CLINE_PROVIDER_SETTINGS_PATH": str(path)}
+    if target.key_env:
+        env["OPENAI_API_KEY"] = Variable(target.key_env)
+    else:
+        settings["apiKey"] = NO_KEY
+    if target.context_tokens:
+        settings["contextWindow"] = target.context_tokens
     entry = {
         "settings": settings,
         "updatedAt": "2026-01-01T00:00:00.000Z",
         "tokenSource": "manual",
     }
-    path = target.own / "cline.json"
     file = {
         "version": 1,
         "lastUsedProvider": _PROVIDER,
         "modes": {},
         "providers": {_PROVIDER: entry},
     }
-    key = ("-k", target.key) if target.key_env else ()
     return Configuration(
         client="cline",
-        command=words("cline", "-P", _PROVIDER, "-m", target.model, *key),
+        command=words("cline", "-P", _PROVIDER, "-m", target.model),
         files=(ConfigFile(path, "json", file, own=True),),
-        env={"CLINE_PROVIDER_SETTINGS_PATH": str(path)},
+        env=env,
     )
 
 

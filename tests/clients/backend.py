@@ -60,13 +60,14 @@ class Backend:
     arrived_s: list[float] = field(default_factory=list)
     failure: str = ""
     release: threading.Event = field(default_factory=threading.Event)
+    asked: threading.Event = field(default_factory=threading.Event)
     _loop: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, work: Path, *, text_edits: bool = False, fault: Fault | None = None) -> None:
         self.work, self.text_edits, self.fault = work, text_edits, fault
         self.requests, self.arrived_s, self.failure, self._loop = [], [], "", 0
-        self.release = threading.Event()
+        self.release, self.asked = threading.Event(), threading.Event()
 
     def take(self, request: dict[str, Any]) -> tuple[int, Kind | None]:
         """Note a request; returns (tokens of it that an earlier one began with, fault or None)."""
@@ -75,6 +76,7 @@ class Backend:
             shared = max((len(commonprefix([text, _spelled(r)])) for r in self.requests), default=0)
             self.requests.append(request)
             self.arrived_s.append(time.monotonic())
+            self.asked.set()
             if not (request.get("tools") or self.text_edits):
                 return shared // 4, None
             self._loop += 1

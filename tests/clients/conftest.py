@@ -13,6 +13,8 @@ from .results import Results
 from .sandbox import Sandbox
 from .serving import Served, gateway_before
 
+KEY = "as-the-key-of-these-tests"
+
 
 @pytest.fixture(scope="session")
 def backend() -> Iterator[Backend]:
@@ -23,6 +25,13 @@ def backend() -> Iterator[Backend]:
 @pytest.fixture(scope="session")
 def gateway(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with gateway_before(backend.url, tmp_path_factory.mktemp("gateway")) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def keyed(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """The same, but it asks for ``KEY``."""
+    with gateway_before(backend.url, tmp_path_factory.mktemp("keyed"), key=KEY) as served:
         yield served
 
 

@@ -54,6 +54,12 @@ def real_words(entry: Entry) -> str:
     return f"{how}, {real['turns']} turn(s)"
 
 
+def limit_words(answer_tokens: int | None) -> str:
+    if answer_tokens is None:
+        return "It sets an answer no limit of tokens."
+    return f"It asks for at most {answer_tokens:,} tokens an answer, of a model with 65,536."
+
+
 def overview(agents: dict[str, Entry]) -> str:
     head = ["client", "version", "protocol", "task done (script)", "turns", "prefix shared"]
     head += ["first request, tokens in full", "shortened", "on the engine", "cache hits"]
@@ -117,7 +123,8 @@ def page(name: str, entry: Entry) -> str:
     if prompt:
         parts.append(
             f"Its first request holds {prompt['tools']} tools and takes {prompt['full_tokens']:,} "
-            f"tokens of the embedded model in full, {prompt['short_tokens']:,} shortened.\n"
+            f"tokens of the embedded model in full, {prompt['short_tokens']:,} shortened. "
+            f"{limit_words(prompt.get('answer_tokens'))}\n"
         )
     if "real" in entry:
         calls = f"{entry['real']['tool_calls_valid']} of {entry['real']['tool_calls']}"
@@ -134,10 +141,11 @@ def faults(agents: dict[str, Entry]) -> str:
             found = agents[name].get("faults", {}).get(fault)
             if found is not None:
                 said = found["said"].replace("|", "\\|")
-                row = [CLIENTS[name].title, found["outcome"], str(found["requests"]), said]
+                wait = f"{found['longest_wait_s']:.1f} s"
+                row = [CLIENTS[name].title, found["outcome"], str(found["requests"]), wait, said]
                 rows.append(row)
         if rows:
-            head = ["client", "outcome", "requests", "what it said"]
+            head = ["client", "outcome", "requests", "longest wait", "what it said"]
             parts.append(f"## {fault}\n\n{table(head, rows)}")
     torn = sum(run["torn_call_ran"] for run in runs)
     text = "\n".join(parts).rstrip()

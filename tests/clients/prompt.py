@@ -15,11 +15,12 @@ from agentspec.toolcall.shorten import budget_chars
 from agentspec.wire.chat import decode_request
 
 
-def measure(request: dict[str, Any], weights: Path) -> dict[str, int]:
-    """request: a chat request, as the gateway sent it on."""
+def measure(request: dict[str, Any], weights: Path) -> dict[str, int | None]:
+    """request: a chat request, as the gateway sent it on. answer_tokens: its limit of an answer."""
     tokenizer, fmt = Tokenizer.load(weights), load_format("smollm2")
     asked = decode_request(json.dumps(request).encode())
-    found: dict[str, int] = {"tools": len(request.get("tools") or [])}
+    found: dict[str, int | None] = {"tools": len(request.get("tools") or [])}
+    found["answer_tokens"] = asked.token_limit
     for name, wanted in (("full_tokens", "full"), ("short_tokens", "auto")):
         room = budget_chars(wanted, fmt.tools_budget_chars, DEFAULT_CONTEXT_TOKENS)
         shown = replace(fmt, tools_budget_chars=room)

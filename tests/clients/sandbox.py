@@ -8,12 +8,16 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import script
 from .agents import COMMANDS, QUIET, Agent
+from .serving import KEY_ENV
+
+START_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +31,20 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
+    """key: the endpoint's, in the environment of everything that runs here."""
+
     home: Path
     work: Path
+    key: str | None = None
 
     @classmethod
-    def make(cls, folder: Path) -> Sandbox:
+    def make(cls, folder: Path, key: str | None = None) -> Sandbox:
         home, work = folder / "home", folder / "work"
         home.mkdir()
         work.mkdir()
         for name, text in script.FILES.items():
             (work / name).write_text(text)
-        return cls(home, work)
+        return cls(home, work, key)
 
     @property
     def edited(self) -> bool:
@@ -61,7 +68,8 @@ class Sandbox:
             "SHELL": "/bin/sh",
             "PATH": f"{COMMANDS}:/usr/local/bin:/usr/bin:/bin",
         }
-        return env | QUIET | dict(agent.env if agent else {})
+        secrets = {KEY_ENV: self.key} if self.key else {}
+        return env | secrets | QUIET | dict(agent.env if agent else {})
 
     def connect(self, client: str, *options: str) -> str:
         """``agentspec connect CLIENT ...`` in this home; returns what it printed."""
@@ -71,8 +79,19 @@ class Sandbox:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def run(self, agent: Agent, command: str, task: str, limit_s: float) -> Ran:
-        """Run the task in the workspace; everything that it started is ended."""
+    def run(
+        self,
+        agent: Agent,
+        command: str,
+        task: str,
+        limit_s: float,
+        asked: threading.Event | None = None,
+    ) -> Ran:
+        """Run the task in the workspace; everything that it started is ended.
+
+        asked: set at the first request; the limit counts from there (a loaded machine is slow to
+        start an agent).
+        """
         started = time.monotonic()
         log = self.home.parent / "output.txt"
         with log.open("wb") as out:
@@ -86,6 +105,10 @@ class Sandbox:
                 start_new_session=True,
             )
             try:
+                until = started + START_S
+                while asked and process.poll() is None and time.monotonic() < until:
+                    if asked.wait(0.2):
+                        break
                 status = process.wait(limit_s)
             except subprocess.TimeoutExpired:
                 status = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -27,6 +28,8 @@ idle_timeout_s = 5.0
 backends = ["scripted"]
 context_tokens = 65536
 """
+KEY_ENV = "GATEWAY_KEY"
+"""The variable that holds the key of a gateway which asks for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,21 @@ class Served:
 
 @contextmanager
 def serving(
-    folder: Path, *arguments: str, limit_s: float = 120, port: int | None = None
+    folder: Path,
+    *arguments: str,
+    limit_s: float = 120,
+    port: int | None = None,
+    key: str | None = None,
 ) -> Iterator[Served]:
-    """``agentspec ARGUMENTS`` with its data in ``folder``, once it is ready."""
+    """``agentspec ARGUMENTS`` with its data in ``folder``, once it is ready; key: in its
+    environment as ``KEY_ENV``."""
     port = port or free_port()
     command = [sys.executable, "-m", "agentspec", *arguments]
     command += ["--port", str(port), "--data-dir", str(folder)]
     url = f"http://127.0.0.1:{port}"
     with (folder / "serve.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        env = os.environ | ({KEY_ENV: key} if key else {})
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
         try:
             _wait(f"{url}/ready", process, folder / "serve.log", limit_s)
             yield Served(url, folder)
@@ -78,11 +87,15 @@ def serving(
 
 
 @contextmanager
-def gateway_before(backend_url: str, folder: Path, port: int | None = None) -> Iterator[Served]:
-    """A gateway whose model ``scripted`` runs on the stand-in."""
+def gateway_before(
+    backend_url: str, folder: Path, port: int | None = None, key: str | None = None
+) -> Iterator[Served]:
+    """A gateway whose model ``scripted`` runs on the stand-in; key: it asks for this one."""
     config = folder / "gateway.toml"
-    config.write_text(GATEWAY.format(data=folder, url=backend_url))
-    with serving(folder, "gateway", "serve", "--config", str(config), port=port) as served:
+    asks = f'[server]\napi_key_env = "{KEY_ENV}"\n' if key else ""
+    config.write_text(GATEWAY.format(data=folder, url=backend_url) + asks)
+    arguments = ("gateway", "serve", "--config", str(config))
+    with serving(folder, *arguments, port=port, key=key) as served:
         yield served
 
 

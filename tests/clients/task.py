@@ -9,7 +9,7 @@ from . import script
 from .agents import Agent
 from .backend import Backend
 from .sandbox import Ran, Sandbox
-from .serving import Served, cached_share
+from .serving import KEY_ENV, Served, cached_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,14 @@ def command_of(shown: str) -> str:
 
 
 def do_task(
-    agent: Agent, sandbox: Sandbox, backend: Backend, gateway: Served, limit_s: float = 120
+    agent: Agent, sandbox: Sandbox, backend: Backend, gateway: Served, limit_s: float = 300
 ) -> Done:
-    """Connect the agent and run the task. Fails where the script could not go on."""
+    """Connect the agent, with the sandbox's key where it has one, and run the task. Fails where the
+    script could not go on."""
     backend.begin(sandbox.work)
     before = gateway.mark()
-    shown = sandbox.connect(agent.name, "--url", gateway.url, "--write")
+    key = ("--key-env", KEY_ENV) if sandbox.key else ()
+    shown = sandbox.connect(agent.name, "--url", gateway.url, *key, "--write")
     checked = len(gateway.settled(before, len(backend.requests)))
     backend.begin(sandbox.work, text_edits=agent.text_edits)
     ran = sandbox.run(agent, command_of(shown), script.TASK, limit_s)

@@ -56,7 +56,7 @@ def test_a_fault_is_survived_or_told(
         fault = Fault(fault.kind, 1, fault.times)
     backend.begin(sandbox.work, text_edits=agent.text_edits, fault=fault)
     begun_s = time.monotonic()
-    ran = sandbox.run(agent, command, script.TASK, LIMIT_S)
+    ran = sandbox.run(agent, command, script.TASK, LIMIT_S, backend.asked)
     ended_s = time.monotonic()
     backend.release.set()
     gaps = [b - a for a, b in zip(backend.arrived_s, backend.arrived_s[1:], strict=False)]
@@ -70,6 +70,7 @@ def test_a_fault_is_survived_or_told(
         "said": "" if finished else _said(ran.output),
     }
     results.add(agent.name, "faults", name, found)
+    assert backend.requests, f"it asked nothing: {ran}"
     assert not sandbox.torn
     assert len(backend.requests) <= MOST_REQUESTS
     assert ran.status is not None or idle_s < HUNG_S, f"no request in {idle_s:.0f} s"

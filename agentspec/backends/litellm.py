@@ -29,6 +29,7 @@ from agentspec.wire.service import ModelCard
 
 from .base import Turn
 from .foreign import decode, to_chunk, to_response
+from .litellm_reasoning import Trimmed
 from .litellm_refusals import tapped
 from .verdict import (
     anthropic_error,
@@ -86,7 +87,7 @@ class LiteLLMBackend:
 
     async def chat(self, turn: Turn) -> AsyncGenerator[ChatChunk]:
         stream = await self._call(turn, stream=True, stream_options={"include_usage": True})
-        refusals = tapped(stream)
+        refusals, trimmed = tapped(stream), Trimmed()
         finished = False
         patience_s = self._settings.first_byte_timeout_s
         try:
@@ -105,7 +106,7 @@ class LiteLLMBackend:
                 if any(choice.finish_reason for choice in answer.choices or ()):
                     finished = True
                     self._check_end(stream)
-                yield to_chunk(answer, turn)
+                yield to_chunk(trimmed.read(answer), turn)
             if not finished:
                 raise self._unfinished()
         finally:
@@ -123,7 +124,7 @@ class LiteLLMBackend:
 
     async def complete(self, turn: Turn) -> ChatResponse:
         answer = await self._call(turn, stream=False)
-        return to_response(decode(answer.model_dump_json().encode()), turn)
+        return to_response(Trimmed().read(decode(answer.model_dump_json().encode())), turn)
 
     async def _call(self, turn: Turn, **more: Any) -> Any:
         patience_s = self._settings.first_byte_timeout_s

@@ -10,6 +10,9 @@ import json
 import subprocess
 import sys
 
+from agentspec.backends.foreign import ForeignAnswer, ForeignChoice, ForeignText
+from agentspec.backends.litellm_reasoning import Trimmed
+
 PROGRAM = """
 import asyncio, json, os, sys
 os.environ["UPSTREAM_KEY"] = "upstream-secret"
@@ -18,6 +21,7 @@ from agentspec.backends.registry import build
 from agentspec.settings import BackendSettings, ModelSettings, Settings
 from agentspec.wire.chat import decode_request
 from agentspec.wire.errors import AgentspecError
+from agentspec.wire.think import ThinkFilter
 from tests.gateway.upstream import running_upstream
 import msgspec
 
@@ -67,6 +71,13 @@ async def main():
             found[model] = await fails(text(backend.chat(turn(model, stream=True))))
         chunks = [chunk async for chunk in backend.chat(turn("refuses", stream=True))]
         found["refusal"] = "".join(c.delta.refusal or "" for k in chunks for c in k.choices)
+        thinks = (await backend.complete(turn("thinks"))).choices[0].message
+        found["thinks"] = [thinks.reasoning_content, thinks.content]
+        think = ThinkFilter()
+        chunks = [think.chunk(chunk) async for chunk in backend.chat(turn("thinks", stream=True))]
+        deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+        found["thinks_streamed"] = ["".join(delta.reasoning_content or "" for delta in deltas),
+                                    "".join(delta.content or "" for delta in deltas)]
         stream = backend.chat(turn("waits", stream=True))
         await anext(stream)
         await stream.aclose()
@@ -89,6 +100,7 @@ def test_litellm_answers_fails_and_stops_like_any_backend():
     assert found["lazy"] and found["closed"]
     assert found["whole"] == ["Grüße, Wélt 🌍!", 12, "mine"]
     assert found["refusal"] == "I will not."
+    assert found["thinks"] == found["thinks_streamed"] == ["Let me see.", "Yes.\n"]
     assert found["streamed"] == "Grüße, Wélt 🌍!"
     assert found["sent"]["temperature"] == 0.5 and found["sent"]["model"] == "good"
     assert not {"tools", "api_base", "extra_headers"} & set(found["sent"])
@@ -103,3 +115,28 @@ def test_litellm_answers_fails_and_stops_like_any_backend():
     assert found["gone"][0] == "UpstreamUnreachable"
     for model in ("no_finish", "only_done", "no_choices", "an_error_with_200", "gave_up"):
         assert found[model] and found[model][0].startswith("Upstream"), model
+
+
+def chunks_of(*told: tuple[str | None, str | None]) -> list[tuple[str | None, str | None]]:
+    """(reasoning, text) of each chunk once its edges are trimmed."""
+    trimmed, found = Trimmed(), []
+    for reasoning, text in told:
+        delta = ForeignText(reasoning_content=reasoning, content=text)
+        trimmed.read(ForeignAnswer([ForeignChoice(delta=delta)]))
+        assert isinstance(delta.content, str | None)
+        found.append((delta.reasoning_content, delta.content))
+    return found
+
+
+def test_white_space_around_reasoning_is_dropped_however_it_is_cut():
+    cut = (("\n", None), ("a ", None), ("\n b", None), ("\n", None), (None, "\n"), (None, " c"))
+    assert chunks_of(*cut, (None, "\nd ")) == [
+        *((None, None), ("a", None), (" \n b", None), (None, None)),
+        *((None, ""), (None, "c"), (None, "\nd ")),
+    ]
+    assert chunks_of(("\na \n b\n", "\n c\nd ")) == [("a \n b", "c\nd ")]
+
+
+def test_white_space_before_text_is_dropped_behind_reasoning_alone():
+    assert chunks_of((None, "\n"), (None, " c")) == [(None, "\n"), (None, " c")]
+    assert chunks_of(("\n\n", None), (None, "\n\nc")) == [(None, None), (None, "c")]

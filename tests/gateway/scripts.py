@@ -137,6 +137,14 @@ async def refuses(up: Upstream, request: web.Request, write: Write) -> None:
     await write(DONE)
 
 
+async def thinks(up: Upstream, request: web.Request, write: Write) -> None:
+    """Writes its reasoning into its text."""
+    for piece in ("<th", "ink>\nLet me", " see.\n</think>", "\n\n", "Yes.\n"):
+        await write(chunk({"content": piece}))
+    await write(chunk({}, "stop"))
+    await write(DONE)
+
+
 async def no_room(up: Upstream, request: web.Request, write: Write) -> None:
     """Has room for ``ROOM`` output tokens, and refuses a limit above it before it writes."""
     await good(up, request, write)
@@ -187,6 +195,15 @@ async def agent(up: Upstream, request: web.Request, write: Write) -> None:
         await write(chunk(delta))
     await write(chunk({}, "tool_calls"))
     await write(chunk(usage=USAGE, agentspec=REPORT))
+    await write(DONE)
+
+
+async def only_calls(up: Upstream, request: web.Request, write: Write) -> None:
+    """Not a word beside one call, in two pieces."""
+    await write(chunk(_call(0, '{"a"', name="weather", id="call_a")))
+    await write(chunk(_call(0, ": 1}")))
+    await write(chunk({}, "tool_calls"))
+    await write(chunk(usage=USAGE))
     await write(DONE)
 
 

@@ -79,6 +79,8 @@ async def _whole(up: Upstream, name: str) -> web.Response:
         await up.release.wait()
     reason = "abort" if name == "gave_up" else "stop"
     message: dict[str, Any] = {"role": "assistant", "content": "".join(TEXT)}
+    if name == "thinks":
+        message["content"] = "<think>\nLet me see.\n</think>\n\nYes.\n"
     choice = {"index": 0, "message": message, "finish_reason": reason}
     if name in WHOLE_CALLS:
         choice["finish_reason"], calls = WHOLE_CALLS[name]

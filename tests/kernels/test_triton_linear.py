@@ -1,10 +1,11 @@
-"""The batch-invariant product and its int8 twin against their definitions, over odd shapes."""
+"""The batch-invariant product, its int8 and its fp8 twin against their definitions."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from agentspec_kernels.linear import kernel, linear
+from agentspec_kernels.linear_fp8 import linear_fp8
 from agentspec_kernels.linear_w8 import linear_w8
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 1.6e-2}
@@ -38,6 +39,26 @@ def test_linear_w8(group: int | None, dtype: torch.dtype) -> None:
     found, expected = (linear_w8(x, codes, scale, backend=b) for b in ("triton", "reference"))
     bound = TOLERANCE[dtype]
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("group", [None, 32, 96])
+def test_linear_fp8(group: int | None, dtype: torch.dtype) -> None:
+    inputs = 75 if group is None else 1152
+    x, weight = random(3, inputs, dtype=dtype), random(67, inputs, dtype=torch.float32)
+    codes = (400 * weight).clamp(-448, 448).to(torch.float8_e4m3fn)
+    scale = torch.rand(67, 1 if group is None else inputs // group) / 64
+    found, expected = (linear_fp8(x, codes, scale, backend=b) for b in ("triton", "reference"))
+    bound = TOLERANCE[dtype]
+    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+
+
+def test_every_code_of_fp8_is_read_right() -> None:
+    codes = torch.arange(256, dtype=torch.uint8)
+    codes = codes[(codes & 127) != 127].view(torch.float8_e4m3fn)[:, None]
+    x, scale = torch.ones(1, 1), torch.ones(len(codes), 1)
+    found = linear_fp8(x, codes, scale, backend="triton")
+    assert torch.equal(found[0], codes.float()[:, 0])
 
 
 @pytest.mark.parametrize("quantised", [False, True])

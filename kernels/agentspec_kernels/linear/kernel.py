@@ -1,4 +1,4 @@
-"""``linear`` and ``linear_w8`` in Triton, the same bits for a row whatever stands beside it.
+"""``linear``, ``linear_w8`` and ``linear_fp8`` in Triton: a row's bits are its own.
 
 Legend: T packed tokens, K inputs, N outputs, S parts of PART inputs.
 
@@ -36,6 +36,7 @@ def _linear(
     outputs,
     group,
     QUANTISED: tl.constexpr,
+    FP8: tl.constexpr,
     WHOLE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -45,7 +46,8 @@ def _linear(
 ):
     """x [T, K], weight [N, K] -> out [T, N], or (WHOLE False) a part's sums, out [S, T, N] float32.
 
-    QUANTISED: scale [N, K / group] float32 of int8 weights. Program (columns, rows, part).
+    QUANTISED: scale [N, K / group] float32 of int8 weights, or (FP8) of e4m3 ones.
+    Program (columns, rows, part).
     """
     n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     t = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
@@ -69,6 +71,11 @@ def _linear(
                 mask=(n < outputs)[None, :] & (k < inputs)[:, None],
                 other=0,
             )
+            if FP8:
+                # By their bits, which every architecture can: e4m3's exponent is 8 below float16's.
+                bits = b.to(tl.uint16)
+                half = ((bits & 128) << 8) | ((bits & 127) << 7)
+                b = half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
             product = tl.dot(a.to(OPERAND), b.to(OPERAND), input_precision="ieee")
             if QUANTISED:
                 at = n * (inputs // group) + begin // group
@@ -97,8 +104,8 @@ def linear(
 ) -> Tensor:
     """[T, K], [N, K] -> new [T, N] of x's dtype (float32, float16 or bfloat16).
 
-    scale: [N, K / G] float32 of an int8 weight, G a multiple of 16. few: of which side of it T lies
-    changes no bit; part: does, so it is the same for a whole run.
+    scale: [N, K / G] float32 of an int8 or e4m3 weight, G = K or a multiple of 16. few:
+    of which side of it T lies changes no bit; part: does, so it is the same for a whole run.
     """
     if x.stride(1) != 1:
         x = x.contiguous()
@@ -107,6 +114,8 @@ def linear(
     parts = triton.cdiv(inputs, part)
     whole = parts == 1 or rows > few
     group = inputs if scale is None else inputs // scale.shape[1]
+    fp8 = weight.dtype == torch.float8_e4m3fn
+    weight = weight.view(torch.uint8) if fp8 else weight
     sums = out
     if not whole:
         sums = torch.empty((parts, rows, outputs), dtype=torch.float32, device=x.device)
@@ -116,6 +125,7 @@ def linear(
         *(x, weight.contiguous(), weight if scale is None else scale.contiguous(), sums),
         *(x.stride(0) if rows > 1 else inputs, rows, inputs, outputs, group),
         QUANTISED=scale is not None,
+        FP8=fp8,
         WHOLE=whole,
         ROWS=ROWS,
         COLUMNS=COLUMNS,
@@ -137,12 +147,19 @@ def cases() -> list[Case]:
         ("linear bf16 whole", "*bf16", True),
         ("linear_w8 bf16 parts", "*i8", False),
         ("linear_w8 bf16 whole", "*i8", True),
+        ("linear_fp8 bf16 parts", "*u8", False),
+        ("linear_fp8 bf16 whole", "*u8", True),
     ):
-        quantised = weight == "*i8"
+        quantised = weight != "*bf16"
         out = "*bf16" if whole else "*fp32"
         scale = "*fp32" if quantised else weight
         blocks = {"ROWS": ROWS, "COLUMNS": COLUMNS, "PART": PART, "STEP": STEP}
-        blocks |= {"QUANTISED": quantised, "WHOLE": whole, "OPERAND": operand(torch.bfloat16)}
+        blocks |= {
+            "QUANTISED": quantised,
+            "FP8": weight == "*u8",
+            "WHOLE": whole,
+            "OPERAND": operand(torch.bfloat16),
+        }
         signature = {"x": "*bf16", "weight": weight, "scale": scale, "out": out} | sizes
         aligned = ("stride", "inputs", "outputs", "group")
         found.append(

@@ -10,7 +10,7 @@ from typing import Any
 from agentspec.store.acceptance import Acceptance, acceptance
 from agentspec.store.board import Look
 from agentspec.store.grouping import grouped
-from agentspec.store.sample import Sample, sample, speculated
+from agentspec.store.sample import Sample, sample
 from agentspec.store.series import series
 
 from . import text
@@ -42,7 +42,10 @@ def speculation(look: Look, view: View, _: Context) -> Sheet:
     hist = look.ask(acceptance, slice)
     asked_hist = look.take_sql()
     found = look.ask(
-        sample, slice, ["workload", "spec_sources", "spec_steps", "spec_accepted"], speculated()
+        sample,
+        slice,
+        ["workload", "spec_sources", "spec_steps", "spec_accepted"],
+        some="spec_steps",
     )
     pairs = by_workload_and_source(found.rows)
     heated = asked(look, heat_block(pairs, found), view.rows())
@@ -182,7 +185,7 @@ def _by_class(look: Look, view: View) -> Block:
 def _outliers(look: Look, view: View) -> Block:
     """Acceptance near 0 may be garbled text, near 1 a loop of repetitions (vLLM PR 44487)."""
     names = ["id", "workload", "model", "spec_drafted", "spec_accepted", "out_tok"]
-    found = look.ask(sample, look.slice, names, speculated())
+    found = look.ask(sample, look.slice, names, some="spec_steps")
     judged = [(*row, row[4] / row[3]) for row in found.rows if row[3] >= FEWEST]
     ranked = sorted(judged, key=lambda row: (min(row[6], 1 - row[6]), row[0]))
     odd = [row for row in ranked if row[6] < 0.05 or row[6] > 0.98][:20]

@@ -17,15 +17,19 @@ FEW = 2
 """So many hours of rows are read rather than cut finer."""
 
 
-def spans(connection: Connection, window: Window, where: Where, limit: int) -> list[Window]:
+def spans(
+    connection: Connection, window: Window, where: Where, limit: int, some: str | None = None
+) -> list[Window]:
     """Parts of the window, the newest first, that hold its newest ``limit`` requests (all of them,
     where there are fewer) whose columns have the values of ``where``.
 
-    The window itself where no rollup tells these apart.
+    some: a column that is summed (``rollup_schema.PLAIN``): only cells that have some of it are
+    looked for. Not each of their requests need have any: fewer than ``limit`` may be found, with
+    more of them before the last part. The window itself where no rollup tells these apart.
     """
     found = [window]
     cube = next((cube for cube, names in CUBES.items() if where.keys() <= set(names)), None)
-    if cube is None or not where:
+    if cube is None or not (where or some):
         return found
     complete = floors(connection)
     dims = select(rollup_dim.c.id).where(
@@ -37,7 +41,7 @@ def spans(connection: Connection, window: Window, where: Where, limit: int) -> l
         near = len(found) <= FEW and all(part.length_ms <= HOUR_MS for part in found)
         if near or complete.get(level, 0) > window.since_ms:
             break
-        found = _within(connection, (cube, level), ids, found, window, limit)
+        found = _within(connection, (cube, level), ids, found, window, limit, some)
     return found
 
 
@@ -48,6 +52,7 @@ def _within(
     outer: Sequence[Window],
     window: Window,
     limit: int,
+    some: str | None,
 ) -> list[Window]:
     """The buckets of a cube and level inside ``outer`` that hold the newest requests of these."""
     cube, level = place
@@ -62,6 +67,7 @@ def _within(
                 c.bucket_ms >= part.since_ms - part.since_ms % size_ms,
                 c.bucket_ms < part.until_ms,
                 c.dim_id.in_(dims),
+                *([c[some] > 0] if some else []),
             )
             .group_by(c.bucket_ms)
             .order_by(c.bucket_ms.desc())

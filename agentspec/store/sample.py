@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, select
+from sqlalchemy import Connection, select
 
 from .newest import spans
 from .schema import request
 from .slices import ROWS_READ, Slice
-from .window import equal
+from .window import Window, equal
 
 _JSON = ("spec_sources", "spec_hist", "decision")
 
@@ -36,15 +36,19 @@ def sample(
     connection: Connection,
     slice: Slice,
     columns: Sequence[str],
-    *more: ColumnElement[bool],
     limit: int = ROWS_READ,
+    *,
+    some: str | None = None,
 ) -> Sample:
-    """Up to ``limit`` rows of the slice. more: further conditions on ``request``."""
+    """Up to ``limit`` rows of the slice. some: a column that is summed, of which they must have
+    some."""
     c = request.c
-    query = select(*(c[name] for name in columns)).where(*equal(slice.where), *more)
+    query = select(*(c[name] for name in columns)).where(*equal(slice.where))
+    if some is not None:
+        query = query.where(c[some] > 0)
     query = query.order_by(c.ts_ms.desc(), c.id.desc())
     rows: list[tuple[Any, ...]] = []
-    for part in spans(connection, slice.window, slice.where, limit + 1):
+    for part in _parts(connection, slice, limit + 1, some):
         left = limit + 1 - len(rows)
         rows += map(tuple, connection.execute(query.where(part.rows()).limit(left)))
         if len(rows) > limit:
@@ -59,6 +63,11 @@ def sample(
     return Sample([tuple(row) for row in kept], whole)
 
 
-def speculated() -> ColumnElement[bool]:
-    """The condition that a request verified drafts."""
-    return request.c.spec_steps > 0
+def _parts(connection: Connection, slice: Slice, limit: int, some: str | None) -> Iterator[Window]:
+    """Parts of the window that hold all such rows, the newest first; asked for as they are read."""
+    window = slice.window
+    while found := spans(connection, window, slice.where, limit, some):
+        yield from found
+        if some is None or found[-1].since_ms <= window.since_ms:
+            return
+        window = Window(window.since_ms, found[-1].since_ms)

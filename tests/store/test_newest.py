@@ -15,6 +15,8 @@ from agentspec.store.record import RequestRecord
 from agentspec.store.requests import Filters, recent
 from agentspec.store.retention import prune
 from agentspec.store.rollup_schema import DAY_MS, HOUR_MS, MINUTE_MS
+from agentspec.store.sample import sample
+from agentspec.store.slices import Slice
 from agentspec.store.window import Window
 from tests.store.ledger import EPOCH_MS, insert, random_record
 
@@ -98,6 +100,34 @@ def test_of_a_rare_property_little_is_read(engine: Engine, records: list[Request
     assert len(newest) <= 4 and sum(s.length_ms for s in newest) <= FEW * HOUR_MS
     for row in lost[:3]:
         assert any(s.since_ms <= row.ts_ms < s.until_ms for s in newest)
+
+
+@pytest.mark.parametrize("minutes", ["kept", "pruned"])
+def test_those_with_some_of_a_count_are_all_found(
+    engine: Engine, records: list[RequestRecord], minutes: str
+):
+    if minutes == "pruned":
+        prune(engine, "minute", EPOCH_MS - DAY_MS)
+    wheres = ({}, {"model": records[7].model}, {"session_id": records[7].session_id})
+    with engine.connect() as connection:
+        for window, where, limit in itertools.product(WINDOWS, wheres, (1, 9, 500)):
+            found = sample(connection, Slice(window, where), ["id"], limit, some="spec_steps")
+            wanted = [r.id for r in matching(records, window, where) if r.spec_steps]
+            assert [id for (id,) in found.rows] == wanted[:limit], (window, where, limit)
+            assert found.whole == (len(wanted) <= limit)
+
+
+def test_where_nobody_speculates_no_row_is_read_for_it(engine: Engine, url: str):
+    """Millions of requests to vendors only: an index on time would lead through all of them."""
+    plain = [RequestRecord(f"p{n:04}", EPOCH_MS - 700 * n) for n in range(300)]
+    rare = RequestRecord("rare", EPOCH_MS - 99_000, backend="own", spec_steps=3)
+    insert(url, plain)
+    with engine.connect() as connection:
+        assert spans(connection, WINDOWS[0], {}, 50, "spec_steps") == []
+    insert(url, [rare])
+    with engine.connect() as connection:
+        (found,) = spans(connection, WINDOWS[0], {}, 50, "spec_steps")
+    assert found.length_ms <= HOUR_MS and found.since_ms <= rare.ts_ms < found.until_ms
 
 
 def test_a_page_of_a_rare_property_reads_no_row_of_others(

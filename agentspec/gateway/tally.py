@@ -62,6 +62,7 @@ class Tally:
         self._first_s: float | None = None
         self._last_s = started_s
         self._chunks = 0
+        self._texts = 0
         self._chars = 0
         self._calls: dict[tuple[int, int], _Call] = {}
         self._finish_reason: str | None = None
@@ -102,6 +103,7 @@ class Tally:
                 self._take_call((choice.index, call.index), call.function)
             if delta.content or delta.tool_calls or delta.reasoning_content:
                 self._chunks += 1
+                self._texts += bool(delta.content or delta.reasoning_content)
                 self._chars += len(delta.content or "") + len(delta.reasoning_content or "")
                 self._last_s = now_s
                 if self._first_s is None:
@@ -151,9 +153,13 @@ class Tally:
 
     def _is_valid(self, call: _Call) -> bool:
         """Calls that were checked on the way are right, or would not be here."""
+        return self._calls_checked or is_object(call.arguments)
+
+    @property
+    def _calls_checked(self) -> bool:
+        """Whether calls are held until they are whole and checked, by the engine or on the way."""
         engine = self.decision is not None and self.decision.chosen_kind == "engine"
-        checked = engine or (self.calls is not None and self.calls.checked)
-        return checked or is_object(call.arguments)
+        return engine or (self.calls is not None and self.calls.checked)
 
     def _take_reports(self, answer: ChatChunk | ChatResponse) -> None:
         if answer.usage is not UNSET and answer.usage is not None:
@@ -276,7 +282,9 @@ class Tally:
         if self._first_s is None:
             return
         record.ttft_ms = (self._first_s - self._started_s) * 1000
-        if self.usage is not None and record.out_tok > 1:
+        # Checked calls come whole at the answer's end: alone, they tell no time per token.
+        timed = self._texts > 0 or not self._calls_checked
+        if timed and self.usage is not None and record.out_tok > 1:
             record.tpot_ms = (self._last_s - self._first_s) * 1000 / (record.out_tok - 1)
 
     def _add_calls(self, record: RequestRecord) -> None:

@@ -39,7 +39,8 @@ class Good:
 def goodput(rows: Iterable[tuple], level: Level) -> dict[str, Good]:
     """Of rows (group, status, ttft_ms, tpot_ms, e2e_ms, out_tok), by group.
 
-    An answer whose first token's time is not known came in one piece: that was its first token.
+    An answer whose first token's time is not known came in one piece: that was its first token; so
+    did one whose time per token is not known, at its first token.
     """
     found: dict[str, Good] = {}
     for group, status, ttft_ms, tpot_ms, e2e_ms, out_tok in rows:
@@ -58,6 +59,5 @@ def goodput(rows: Iterable[tuple], level: Level) -> dict[str, Good]:
 def _times(
     ttft_ms: float | None, tpot_ms: float | None, e2e_ms: float | None, out_tok: int
 ) -> tuple[float | None, float | None, float | None]:
-    if ttft_ms is None:
-        return e2e_ms, 0.0, e2e_ms
-    return ttft_ms, 0.0 if out_tok <= 1 else tpot_ms, e2e_ms
+    first_ms = e2e_ms if ttft_ms is None else ttft_ms
+    return first_ms, 0.0 if out_tok <= 1 or tpot_ms is None else tpot_ms, e2e_ms

@@ -60,8 +60,8 @@ PLAIN = (
 
 DERIVED = ("requests", "unpriced", "decode_tok", "decode_us", "e2e_us")
 """requests: rows; unpriced: rows whose cost is NULL. decode_tok: tokens after the first, of rows
-that ended well with two tokens or more, TTFT known; decode_us: the time these took, whole
-microseconds. e2e_us: of rows with a known end."""
+that ended well with two tokens or more, TTFT and time per token known; decode_us: the time these
+took, whole microseconds. e2e_us: of rows with a known end."""
 
 SUMS = (*DERIVED, *PLAIN)
 

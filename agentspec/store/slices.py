@@ -135,7 +135,8 @@ def _source(connection: Connection, part: Part, cube: int) -> _Source:
 def _rows(connection: Connection, window: Window) -> _Source:
     """The rows themselves, adding up to what ``rollup.contribution`` would."""
     c = request.c
-    ends = and_(c.status == "ok", c.ttft_ms.is_not(None), c.out_tok > 1, c.e2e_ms > c.ttft_ms)
+    timed = and_(c.ttft_ms.is_not(None), c.tpot_ms.is_not(None), c.e2e_ms > c.ttft_ms)
+    ends = and_(c.status == "ok", c.out_tok > 1, timed)
     own = {
         "requests": literal(1),
         "unpriced": case((c.cost_nusd.is_(None), 1), else_=0),

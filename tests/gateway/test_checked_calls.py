@@ -74,3 +74,15 @@ async def test_unchecked_calls_have_no_count_of_mended_ones(start: StartGateway)
         answer = await gateway.http.post("/v1/chat/completions", json=body("agent", False))
         assert answer.status_code == 200
         assert gateway.journal.row.tool_calls_repaired is None
+
+
+@pytest.mark.parametrize(("backend", "known"), [(UNCONSTRAINED, False), ({}, True)])
+async def test_calls_that_come_whole_tell_no_time_per_token(
+    start: StartGateway, backend: dict[str, Any], known: bool
+):
+    """They are held until they are checked: the time between their pieces is nobody's."""
+    async with start(backend=backend) as gateway:
+        await gateway.http.post("/v1/chat/completions", json=body("only_calls", True))
+        row = gateway.journal.row
+    assert row.status == "ok" and row.tool_calls == 1 and row.ttft_ms is not None
+    assert (row.tpot_ms is not None) is known

@@ -123,6 +123,7 @@ def random_record(rng: random.Random, number: int, span_ms: int = 86_400_000) ->
         spec_accepted=accepted,
         spec_hist=hist,
         ttft_ms=ttft,
+        tpot_ms=None if ttft is None or out_tok < 2 else (e2e - ttft) / (out_tok - 1),
         e2e_ms=None if status == "lost" else e2e,
         cost_nusd=sum(cost),
         cost_fresh_nusd=cost[0],

@@ -130,7 +130,8 @@ def check_slice(engine: Engine, slice: Slice, rows: list[RequestRecord]) -> None
 
 
 def truth(record: RequestRecord, name: str) -> int:
-    ends = record.status == "ok" and record.ttft_ms is not None and record.out_tok > 1
+    timed = None not in (record.ttft_ms, record.tpot_ms)
+    ends = record.status == "ok" and timed and record.out_tok > 1
     own = {
         "requests": 1,
         "unpriced": int(record.cost_nusd is None),

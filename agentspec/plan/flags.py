@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 
 from .drafts import Draft
+from .shape import Shape
 
 
 def sglang(path: str, gpus: int, draft: Draft | None, draft_path: str | None) -> str:
@@ -49,9 +50,29 @@ def vllm(path: str, gpus: int, draft: Draft | None, draft_path: str | None) -> s
     return " ".join(words)
 
 
-def ours(path: str, draft: Draft | None, draft_path: str | None) -> str:
-    """Settings of this engine, which loads folders; its scheduler decides the widths by itself."""
+def ours(path: str, shape: Shape, draft: Draft | None, draft_path: str | None) -> str:
+    """Settings of this engine, which loads folders; its scheduler decides the widths by itself.
+
+    It has neither latent nor compressed attention, experts in four or eight bits, nor a smaller
+    model as a draft: where one is needed, that is said instead.
+    """
+    lacking = _lacking(shape)
+    if lacking:
+        return f"not here: this engine has no {lacking}"
+    if draft is not None and draft.kind == "model":
+        return "not with this draft: this engine drafts with trained heads, not with another model"
     lines = ["[engine]", f'weights = "/path/to/{path}"']
     if draft:
         lines.append(f'drafts = ["/path/to/{draft_path or "DRAFT"}"]')
     return "\n".join([*lines, "[engine.scheduling]", f'mode = "{"adaptive" if draft else "off"}"'])
+
+
+def _lacking(shape: Shape) -> str:
+    """What a model needs that this engine lacks; "" for one of a family that it loads."""
+    if shape.ratios or shape.mla:
+        return "latent or compressed attention"
+    if shape.weight_bytes < 2 or shape.expert_bytes < 2:
+        return "weights in FP8 or MXFP4"
+    if shape.experts and (shape.shared or shape.full_layers is not None):
+        return "such mixture of experts"
+    return ""

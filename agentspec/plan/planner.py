@@ -271,7 +271,7 @@ def _flags(ask: Ask, levels: Sequence[Level]) -> dict[str, str]:
     return {
         "sglang": flags.sglang(path, count, draft, ask.draft_path),
         "vllm": flags.vllm(path, count, draft, ask.draft_path),
-        "agentspec": flags.ours(path, draft, ask.draft_path),
+        "agentspec": flags.ours(path, ask.preset.model, draft, ask.draft_path),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentspec import cli
-from agentspec.plan import presets
+from agentspec.plan import flags, presets
 from agentspec.plan.anchors import anchors
 from agentspec.plan.config import read
 from agentspec.plan.drafts import block, smaller
@@ -265,3 +265,19 @@ def test_the_page_s_commands_run(command: list[str], capsys: pytest.CaptureFixtu
 def test_a_draft_that_nobody_knows_is_told_of_by_its_own_option():
     with pytest.raises(PlanError, match=r"--draft: 'Llama-9' is neither a file nor .*Llama-3.1-8B"):
         presets.draft("Llama-9", presets.LLAMA_70B)
+
+
+@pytest.mark.parametrize(
+    ("model", "served"),
+    [
+        ("Qwen3-8B", True),
+        ("Qwen3-Coder-30B-A3B", True),
+        ("Llama-3.1-70B", False),  # its draft is another model
+        ("gpt-oss-120B", False),
+        ("DeepSeek-V4-Flash", False),
+    ],
+)
+def test_this_engine_is_shown_for_what_it_can_serve(model: str, served: bool):
+    preset = presets.model(model)
+    told = flags.ours(preset.path, preset.model, preset.draft, preset.draft_path)
+    assert told.startswith("[engine]") is served and ("this engine" in told) is not served

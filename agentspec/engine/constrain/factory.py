@@ -25,6 +25,7 @@ from .example import examples
 from .judged import JudgedSession
 from .judged_matcher import JudgedMatcher
 from .judging import judge_of
+from .later import Later
 from .limit import TooCostly, within_limit
 from .llguidance_backend import LLGuidanceBackend
 from .proposals import example_texts
@@ -45,6 +46,10 @@ class Backend(Protocol):
     def compile(self, spec: OutputSpec, marks: Mapping[str, int] | None = None) -> Grammar:
         """The grammar at its start. marks: special tokens that the format's marks are, spelling ->
         id. Raises ``InvalidRequest``."""
+        ...
+
+    def sure(self, spec: OutputSpec) -> bool:
+        """Whether it is known at a glance that ``compile`` succeeds, and masks hold everything."""
         ...
 
 
@@ -173,16 +178,23 @@ class ConstraintFactory:
         size = 0
         if self._trial is not None and heavy(spec):
             size = self._trial.check(spec, param)
-        grammar, (prototype, proven) = within_limit(lambda: self.build(spec), param)
-        start: Callable[[], Constraint] = prototype.clone
-        if spec.calls == "may" and spec.answer is None and not spec.format.anchored:
+        waits = spec.calls == "may" and spec.answer is None and not spec.format.anchored
+        unchecked: Sequence[str] = ()
+        proven = True
+        if waits and self._backend.sure(spec):
+            inner = Later(lambda: within_limit(lambda: self.build(spec), param)[1][0]).session
+        else:
+            grammar, (prototype, proven) = within_limit(lambda: self.build(spec), param)
+            inner, unchecked = prototype.clone, grammar.unchecked
+        start: Callable[[], Constraint] = inner
+        if waits:
             marker = self._marker(spec.format)
 
             def start() -> Constraint:
-                return TriggerSession(marker, prototype.clone)
+                return TriggerSession(marker, inner)
 
         elapsed_us = (time.perf_counter_ns() - started) // 1000
-        return Compiled(start, grammar.unchecked, elapsed_us, proven=proven, size_bytes=size)
+        return Compiled(start, unchecked, elapsed_us, proven=proven, size_bytes=size)
 
     def build(self, spec: OutputSpec) -> tuple[Grammar, tuple[GrammarSession, bool]]:
         """(the grammar, a session at its start and whether it is proven): what ``compile`` does

@@ -153,6 +153,20 @@ class LLGuidanceBackend:
             raise InvalidSchema(f"The grammar cannot be built: {_first_line(error)}", param=param)
         return Grammar(LLGuidanceMatcher(matcher), unchecked, loose)
 
+    def sure(self, spec: OutputSpec) -> bool:
+        """See ``factory.Backend.sure``; without building anything."""
+        if spec.grammar is not None or spec.answer is not None or self._flexible:
+            return False
+        for function in spec.functions:
+            relaxed = relax(function.parameters, LEVELS[0])
+            document = relaxed.document
+            if relaxed.unchecked or not ordinary(document) or open_object(document):
+                return False
+            rules = argument_rules(spec.format, "args", document, self._dump)
+            if rules.unchecked or not productive(document):
+                return False
+        return True
+
     def _document(
         self, schema: Any, param: str, what: str, *, code: str | None
     ) -> tuple[Relaxed, llguidance.LLMatcher | None]:

@@ -160,6 +160,10 @@ class OutlinesBackend:
         # Raw bytes: as strings, tokens that are part of a character would collapse into one.
         return Vocabulary(min(self._vocab.eos_ids), pieces)  # type: ignore[arg-type]
 
+    def sure(self, spec: OutputSpec) -> bool:
+        """See ``factory.Backend.sure``: an automaton's size is known when it is built."""
+        return False
+
     def compile(self, spec: OutputSpec, marks: Mapping[str, int] | None = None) -> Grammar:
         """See ``Backend.compile``. Raises ``InvalidSchema`` for all that outlines would ignore."""
         if spec.grammar is not None:

@@ -14,13 +14,18 @@ Read next: ``model/shard.py`` (which part of the weights a rank has).
 from __future__ import annotations
 
 import hashlib
+import logging
 import multiprocessing
+import multiprocessing.connection
+import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 import torch
@@ -33,24 +38,29 @@ from .model.errors import UnsupportedModel
 from .model.shard import RanksDisagree, Shard
 from .runner import Runner
 
+_log = logging.getLogger(__name__)
 _FOREVER = timedelta(days=365)
 """An engine that nobody asks anything sends nothing; a process that dies closes its connection."""
 
 
-class _Pass(msgspec.Struct, array_like=True, tag=True):
+class Pass(msgspec.Struct, array_like=True, tag=True):
+    """Compute this."""
+
     spans: list[Span]
 
 
-class _Move(msgspec.Struct, array_like=True, tag=True):
+class Move(msgspec.Struct, array_like=True, tag=True):
+    """Move K/V within a sequence."""
+
     pages: list[int]
     moves: list[tuple[int, int]]
 
 
-class _Stop(msgspec.Struct, array_like=True, tag=True):
-    pass
+class Stop(msgspec.Struct, array_like=True, tag=True):
+    """The last message."""
 
 
-_Message = _Pass | _Move | _Stop
+Message = Pass | Move | Stop
 
 
 class Wire:
@@ -59,16 +69,16 @@ class Wire:
     def __init__(self, group: dist.ProcessGroup | None = None):
         self._group = group
         self._said = b""
-        self._decoder = msgspec.msgpack.Decoder(_Message)
+        self._decoder = msgspec.msgpack.Decoder(Message)
 
-    def say(self, message: _Message) -> None:
+    def say(self, message: Message) -> None:
         """From rank 0."""
         body = msgspec.msgpack.encode(message)
         head = torch.tensor([len(body), self._digest(body)], dtype=torch.int64)
         dist.broadcast(head, 0, group=self._group)
         dist.broadcast(torch.frombuffer(bytearray(body), dtype=torch.uint8), 0, group=self._group)
 
-    def hear(self) -> _Message:
+    def hear(self) -> Message:
         """On the others. Raises ``RanksDisagree`` where a message was lost or changed."""
         head = torch.zeros(2, dtype=torch.int64)
         dist.broadcast(head, 0, group=self._group)
@@ -91,6 +101,7 @@ class ParallelRunner(Runner):
     wire: Wire
     followers: Sequence[BaseProcess] = ()
     _scratch: str | None = None
+    _closing = False
 
     @classmethod
     def start(cls, settings: EngineSettings, path: Path, *, taps: Sequence[int] = ()) -> Runner:
@@ -119,30 +130,43 @@ class ParallelRunner(Runner):
             raise
         assert isinstance(runner, cls)
         runner.wire, runner.followers, runner._scratch = Wire(), followers, scratch
+        runner.threads *= ranks
+        Thread(target=runner._watch, name="ranks", daemon=True).start()
         return runner
 
     def forward(self, spans: Sequence[Span]) -> Forward:
         """See ``Runner``."""
-        self.wire.say(_Pass(list(spans)))
+        self.wire.say(Pass(list(spans)))
         return super().forward(spans)
 
     def compact(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
         """See ``Runner``."""
-        self.wire.say(_Move(list(pages), list(moves)))
+        self.wire.say(Move(list(pages), list(moves)))
         super().compact(pages, moves)
 
     def close(self) -> None:
         """Let the other ranks end; no pass after this."""
-        self.wire.say(_Stop())
+        self._closing = True
+        self.wire.say(Stop())
         for process in self.followers:
             process.join()
         if self._scratch is not None:
             dist.destroy_process_group()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def _watch(self) -> None:
+        """End this process when another rank has ended: no pass can be computed any more, and who
+        supervises the engine starts it anew."""
+        multiprocessing.connection.wait([process.sentinel for process in self.followers])
+        if not self._closing:
+            _log.critical("another rank of engine.tensor_parallel ended: the engine ends too")
+            os.kill(os.getpid(), signal.SIGTERM)
+
 
 def follow(settings: EngineSettings, path: Path, rank: int, ranks: int, meet: str) -> None:
     """The whole life of a rank that isn't the first."""
+    # Ctrl-C goes to every process of a terminal; rank 0 is the one that ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     shard = join(settings, rank, ranks, meet)
     runner = Runner.load(settings, path, device=device(settings, rank), shard=shard)
     obey(runner, Wire())
@@ -153,9 +177,9 @@ def obey(runner: Runner, wire: Wire) -> None:
     """Do what rank 0 says until it says stop. Raises ``RanksDisagree``."""
     while True:
         message = wire.hear()
-        if isinstance(message, _Stop):
+        if isinstance(message, Stop):
             return
-        if isinstance(message, _Move):
+        if isinstance(message, Move):
             runner.compact(message.pages, message.moves)
         else:
             runner.forward(message.spans)

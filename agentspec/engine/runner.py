@@ -36,7 +36,8 @@ class Runner:
 
     vocab_size: V, padding included. page_tokens, num_pages: G and P.
     context_tokens: the longest sequence that can run (settings, model and pool allow it).
-    kind: names the arithmetic, so what was measured on it; threads: how many run a pass.
+    kind: names the arithmetic, so what was measured on it; threads: how many run a pass
+        (over all ranks); 0: a GPU runs it.
     exact: whether a row's bits are independent of the other rows, chunking and page placement;
         False here: torch's matrix products choose their summation order by shape.
     """
@@ -57,8 +58,8 @@ class Runner:
         config = model.config
         self.model = model
         self.kind = f"torch-{dtype}".replace("torch.", "")
-        self.threads = torch.get_num_threads()
         self.device = torch.device(device)
+        self.threads = torch.get_num_threads() if self.device.type == "cpu" else 0
         self.vocab_size = config.vocab
         self.page_tokens = page_tokens
         self.num_pages = num_pages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 import torch
 
+from agentspec.engine.batch import Span
 from agentspec.engine.model import load_model
 from agentspec.engine.model.errors import UnsupportedModel
 from agentspec.engine.model.safetensors_folder import SafetensorsCheckpoint
-from agentspec.engine.model.shard import Shard
+from agentspec.engine.model.shard import RanksDisagree, Shard
+from agentspec.engine.parallel import Pass, Wire
 from agentspec.engine.runner import Runner
 from agentspec.engine.runners import open_runner
 from agentspec.settings import EngineSettings
@@ -103,6 +106,31 @@ def test_a_rank_reads_its_own_slices_only(
             assert counts[tensor] == weight.numel() // (1 if alike else 2), tensor
 
 
+@pytest.mark.parametrize("change", ("", "a token", "a message lost"))
+def test_a_rank_that_heard_something_else_stops(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Rank 0's messages as they would come over the net, one of them changed or lost."""
+    sent: list[torch.Tensor] = []
+    said, heard = Wire(), Wire()
+    spans = [Span([1, 2, 3], 0, [4], [2], (-1, 0)), Span([9], 3, [4], [0])]
+    monkeypatch.setattr("torch.distributed.broadcast", lambda x, _, group: sent.append(x.clone()))
+    for span in spans:
+        said.say(Pass([span]))
+    if change == "a token":
+        sent[3][list(sent[3]).index(9)] = 8
+    if change == "a message lost":
+        del sent[:2]
+    monkeypatch.setattr("torch.distributed.broadcast", lambda x, _, group: x.copy_(sent.pop(0)))
+    if change != "a message lost":
+        assert heard.hear() == Pass(spans[:1])
+    if not change:
+        assert heard.hear() == Pass(spans[1:])
+        return
+    with pytest.raises(RanksDisagree, match="did not hear what rank 0 said"):
+        heard.hear()
+
+
 def test_fewer_heads_than_ranks_are_had_by_several() -> None:
     assert [Shard(rank, 4).shared("x", 2) for rank in range(4)] == [(0, 1), (0, 1), (1, 2), (1, 2)]
     assert [Shard(rank, 2).shared("x", 4) for rank in range(2)] == [(0, 2), (2, 4)]
@@ -119,29 +147,37 @@ def test_what_cannot_be_shared_is_refused(models: Path) -> None:
         open_runner(gpus, models / "qwen3")
 
 
-def test_the_setting_starts_the_other_ranks(models: Path) -> None:
-    """In a process of its own, whose group of ranks is the only one."""
-    code = (
-        "import sys, torch; from pathlib import Path; from tests.engine.model import ranks\n"
+def in_a_process(models: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """Run ``body`` where ``runner`` is one of two ranks, in a process whose only group that is."""
+    script = models / "script.py"
+    script.write_text(
+        "import os, signal, sys, torch; from pathlib import Path\n"
+        "from tests.engine.model import ranks\n"
         "from agentspec.engine.runners import open_runner\n"
         "if __name__ == '__main__':\n"
-        "    model = Path(sys.argv[1])\n"
-        "    runner = open_runner(ranks.settings('fp64', False), model)\n"
-        "    found = ranks.passes(runner); runner.close()\n"
-        "    assert all(child.exitcode == 0 for child in runner.followers)\n"
-        "    torch.save(found, sys.argv[2])\n"
+        "    runner = open_runner(ranks.settings('fp64', False), Path(sys.argv[1]))\n" + body
     )
-    script, to = models / "start.py", models / "started"
-    script.write_text(code)
-    done = subprocess.run(
-        [sys.executable, str(script), str(models / "qwen3"), str(to)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
+    command = [sys.executable, str(script), str(models / "qwen3"), str(models / "found")]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+
+
+def test_the_setting_starts_the_other_ranks(models: Path) -> None:
+    done = in_a_process(
+        models,
+        "    torch.save(ranks.passes(runner), sys.argv[2]); runner.close()\n"
+        "    assert all(child.exitcode == 0 for child in runner.followers)\n",
     )
     assert done.returncode == 0, done.stderr[-4000:]
     one = ranks.passes(Runner.load(ranks.settings("fp64", False), models / "qwen3"))
-    torch.testing.assert_close(torch.load(to), one, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(torch.load(models / "found"), one, rtol=1e-10, atol=1e-10)
+
+
+def test_an_engine_that_lost_a_rank_ends(models: Path) -> None:
+    done = in_a_process(
+        models, "    os.kill(runner.followers[0].pid, signal.SIGKILL); signal.pause()\n"
+    )
+    assert done.returncode == -signal.SIGTERM
+    assert "another rank of engine.tensor_parallel ended" in done.stderr

@@ -37,13 +37,13 @@ WIDTHS = {"wide": 1280, "narrow": 400}
 COLOURS = ("light", "dark")
 STATES = ("empty", "one", "load")
 HIGHEST = 1400
-COLOURS_KEPT = 40
+COLOURS_KEPT = 28
 CONFIG = """
 [server]
 workers = 1
 [engine]
-control_share = 0.3
-control_window_s = 4.0
+control_share = 0.4
+control_window_s = 1.0
 [backends.engine]
 kind = "engine"
 [backends.engine.pool]
@@ -154,7 +154,7 @@ def sheets(folder: Path) -> Iterator[Path]:
             if views:
                 rows.append(_beside(views))
         sheet = _below(rows).quantize(
-            COLOURS_KEPT, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+            COLOURS_KEPT, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE
         )
         path = folder / f"sheet.{name}.png"
         sheet.save(path, optimize=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from .settings_drafts import DraftSettings
+from .settings_pool import PoolSettings as PoolSettings
 from .settings_routing import Capability, RoutingSettings, is_http
 from .settings_scheduling import SchedulingSettings
 from .settings_telemetry import TelemetrySettings
@@ -27,7 +27,6 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0)]
 Days = Annotated[float, Meta(gt=0)]
 Usd = Annotated[float, Meta(ge=0)]
-Instant = Annotated[datetime, Meta(tz=True)]
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 DEFAULT_CONTEXT_TOKENS = 8192
@@ -121,31 +120,6 @@ class PriceSettings(_Section):
     cache_write_1h_usd_per_m: Usd | None = None
     output_usd_per_m: Usd | None = None
     reasoning_usd_per_m: Usd | None = None
-
-
-class PoolSettings(_Section):
-    """What a self-hosted backend costs by the hour, busy or idle (docs/cost.md).
-
-    gpus, gpu_usd_per_h: rented by the hour; host_usd_per_h: everything beside the GPUs. overhead:
-        factor on it all (network, storage, staff). replicas: engines that work at the same time.
-    capex_usd over amortisation_h, and kw * pue * usd_per_kwh: owned hardware, added to the rest.
-    from_time, until_time: when it was provisioned, where not always.
-    cached_weight: prefill time of a cached token as a share of a fresh one's.
-    """
-
-    gpus: NotNegative = 0
-    gpu_usd_per_h: Usd = 0.0
-    host_usd_per_h: Usd = 0.0
-    capex_usd: Usd = 0.0
-    amortisation_h: Seconds = 26280.0
-    kw: Usd = 0.0
-    pue: Annotated[float, Meta(ge=1.0)] = 1.0
-    usd_per_kwh: Usd = 0.0
-    overhead: Annotated[float, Meta(ge=1.0)] = 1.0
-    replicas: Positive = 1
-    from_time: Instant | None = None
-    until_time: Instant | None = None
-    cached_weight: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
 
 
 VENDOR_KINDS = frozenset({"anthropic", "litellm"})

@@ -118,7 +118,7 @@ def test_a_rank_that_heard_something_else_stops(
     for span in spans:
         said.say(Pass([span]))
     if change == "a token":
-        sent[3][list(sent[3]).index(9)] = 8
+        sent[3][sent[3].tolist().index(9)] = 8
     if change == "a message lost":
         del sent[:2]
     monkeypatch.setattr("torch.distributed.broadcast", lambda x, _, group: x.copy_(sent.pop(0)))

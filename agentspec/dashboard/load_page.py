@@ -19,6 +19,9 @@ from .view import View
 
 _COLUMNS = ["ts_ms", "e2e_ms", "out_tok", "tpot_ms", "spec_window", "status"]
 
+ENOUGH = 5
+"""Requests of either kind below which medians are not held against each other."""
+
 
 def load(look: Look, view: View, _: Context) -> Sheet:
     """The page."""
@@ -119,17 +122,21 @@ def tpot(levels: list[Band]) -> Block:
 
 
 def _speedup(levels: list[Band]) -> Block:
-    rows = [(b.title, len(b.tpot_ms["on"]), len(b.tpot_ms["off"]), _ratio(b)) for b in levels]
-    known = [row for row in rows if row[3] is not None]
+    rows = [
+        (b.title, len(b.tpot_ms["on"]), len(b.tpot_ms["off"]), _ratio(b) if _enough(b) else None)
+        for b in levels
+    ]
+    known = [row for row in rows if row[1] and row[2]]
     return Block(
         "speedup",
         "Speculation against its control",
-        "Median time per token in control windows over that while speculating: under 1 it costs.",
+        "Median time per token in control windows over that while speculating: under 1 it costs. "
+        f"A dash: fewer than {ENOUGH} requests of either.",
         [
             label("In flight", "in_flight"),
             number("Speculating", "requests_on"),
             number("Control", "requests_off"),
-            Column("Speedup", "speedup", lambda value: f"{value:.2f}\u00d7"),
+            Column("Speedup", "speedup", _times),
         ],
         known,
         empty=""
@@ -137,6 +144,14 @@ def _speedup(levels: list[Band]) -> Block:
         else "No concurrency has requests of both. Control windows are set by "
         "engine.control_share; a backend without them tells none.",
     )
+
+
+def _times(value: float | None) -> str:
+    return text.UNKNOWN if value is None else f"{value:.2f}\u00d7"
+
+
+def _enough(band: Band) -> bool:
+    return min(len(band.tpot_ms["on"]), len(band.tpot_ms["off"])) >= ENOUGH
 
 
 def _ratio(band: Band) -> float | None:
@@ -149,8 +164,7 @@ def warnings(levels: list[Band]) -> list[str]:
     found = []
     for band in levels:
         speedup = _ratio(band)
-        enough = min(len(band.tpot_ms["on"]), len(band.tpot_ms["off"])) >= 5
-        if enough and speedup is not None and speedup < 1:
+        if _enough(band) and speedup is not None and speedup < 1:
             found.append(
                 f"With {band.title} in flight speculation is slower than its control: "
                 f"{speedup:.2f}\u00d7."

@@ -13,9 +13,11 @@ from starlette.testclient import TestClient
 from agentspec.dashboard.cache_page import pauses
 from agentspec.dashboard.decision import explained
 from agentspec.dashboard.explore_page import DIMENSIONS, MEASURES
+from agentspec.dashboard.load_page import _speedup
 from agentspec.dashboard.routing_page import kind_of, tally
 from agentspec.dashboard.sheet import Block, Column, csv_text
 from agentspec.store import migrate
+from agentspec.store.concurrency import Band
 from agentspec.store.goodput import Level, goodput
 from agentspec.store.record import RequestRecord
 from tests.dashboard.conftest import application
@@ -236,3 +238,14 @@ def test_percentiles_are_near_those_of_the_rows(client: TestClient, day: list[Re
         for percent, value in zip((50, 90, 95, 99), found, strict=True):
             rank = -(-percent * len(values) // 100)
             assert float(value) == pytest.approx(values[rank - 1], rel=0.0056)
+
+
+def test_a_speedup_needs_five_requests_of_either():
+    """One request against four said 3.76 times, which nobody would see again."""
+    few, many = Band(1, 1), Band(2, 2)
+    few.tpot_ms |= {"on": [10.0] * 9, "off": [20.0] * 4}
+    many.tpot_ms |= {"on": [10.0] * 9, "off": [20.0] * 5}
+    found = _speedup([few, many])
+    assert [row[1:] for row in found.rows] == [(9, 4, None), (9, 5, 2.0)]
+    form = found.columns[3].form
+    assert [form(row[3]) for row in found.rows] == ["\u2013", "2.00\u00d7"]

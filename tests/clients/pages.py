@@ -54,10 +54,12 @@ def real_words(entry: Entry) -> str:
     return f"{how}, {real['turns']} turn(s)"
 
 
-def limit_words(answer_tokens: int | None) -> str:
-    if answer_tokens is None:
-        return "It sets an answer no limit of tokens."
-    return f"It asks for at most {answer_tokens:,} tokens an answer, of a model with 65,536."
+def limit_words(prompt: Entry) -> str:
+    if "answer_tokens" not in prompt:
+        return ""
+    if prompt["answer_tokens"] is None:
+        return " It sets an answer no limit of tokens."
+    return f" It asks for at most {prompt['answer_tokens']:,} tokens an answer (context: 65,536)."
 
 
 def overview(agents: dict[str, Entry]) -> str:
@@ -123,8 +125,8 @@ def page(name: str, entry: Entry) -> str:
     if prompt:
         parts.append(
             f"Its first request holds {prompt['tools']} tools and takes {prompt['full_tokens']:,} "
-            f"tokens of the embedded model in full, {prompt['short_tokens']:,} shortened. "
-            f"{limit_words(prompt.get('answer_tokens'))}\n"
+            f"tokens of the embedded model in full, {prompt['short_tokens']:,} shortened."
+            f"{limit_words(prompt)}\n"
         )
     if "real" in entry:
         calls = f"{entry['real']['tool_calls_valid']} of {entry['real']['tool_calls']}"

@@ -63,7 +63,7 @@ def test_a_fault_is_survived_or_told(
     finished = sandbox.edited and sandbox.checked and "TASK-DONE" in ran.output
     idle_s = ended_s - max([begun_s, *backend.arrived_s])
     found = {
-        "outcome": _outcome(finished, ran, idle_s),
+        "outcome": _outcome(finished, ran, idle_s, fault),
         "requests": len(backend.requests),
         "torn_call_ran": sandbox.torn,
         "longest_wait_s": round(max(gaps, default=0.0), 1),
@@ -76,11 +76,12 @@ def test_a_fault_is_survived_or_told(
     assert ran.status is not None or idle_s < HUNG_S, f"no request in {idle_s:.0f} s"
 
 
-def _outcome(finished: bool, ran: Ran, idle_s: float) -> str:
+def _outcome(finished: bool, ran: Ran, idle_s: float, fault: Fault) -> str:
     if finished:
         return "finished"
     if ran.status is None:
-        return f"still retrying after {LIMIT_S:.0f} s" if idle_s < HUNG_S else "hung"
+        doing = "still retrying" if fault.times > 1 else "still at work"
+        return f"{doing} after {LIMIT_S:.0f} s" if idle_s < HUNG_S else "hung"
     return "ended with an error" if ran.status else "ended, status 0"
 
 

@@ -148,7 +148,7 @@ def _profile(fastest: dict[tuple[int, int], float], context: int) -> Profile:
     return Profile(context, tuple(r for r, _ in found), tuple(s for _, s in found))
 
 
-def interpolate(known: Sequence[int], values: Sequence[float], at: int) -> float:
+def interpolate(known: Sequence[int], values: Sequence[float], at: float) -> float:
     """Linear between the points; below the first point its value, beyond the last one the slope of
     the last segment (of a line through the origin where there is one point only)."""
     if at <= known[0]:

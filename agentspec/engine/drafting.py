@@ -16,6 +16,7 @@ from .chaining import Follower, joined
 from .draft.base import FORCED, Proposal
 from .draft.forced import constrain_draft
 from .isolation import isolated
+from .offers import Call
 from .request import GenerationRequest
 from .taps import Refillable, Taps
 
@@ -131,13 +132,13 @@ class Drafting:
         Without ``speculates`` there are none.
         """
         sampling = [slot for slot in slots if slot.samples]
-        self._governor.begin(sampling)
+        self._governor.begin(slots, sampling)
         asking = [slot for slot in sampling if speculates and slot.draft_limit > 0]
         if not asking:
             return
         for drafter in self._drafters:
             able = [slot for slot in asking if drafter in slot.sequence.drafters]
-            self._ask(drafter, [s for s in able if self._governor.asks(s, drafter.name)])
+            self._ask(drafter, self._governor.asks(able, drafter.name))
         for drafter in self._drafters:
             if isinstance(drafter, Follower):
                 able = [slot for slot in asking if drafter in slot.sequence.drafters]
@@ -146,20 +147,23 @@ class Drafting:
         for slot in asking:
             self._filter(slot)
         with isolated(*(slot.sequence for slot in sampling)):
-            self._governor.cut(slots, sampling)
+            self._governor.cut(sampling)
 
-    def _ask(self, drafter: Drafter, slots: Seq[Slot]) -> None:
-        each([s for s in slots if not s.sequence.finished], partial(self._call, drafter))
+    def _ask(self, drafter: Drafter, asked: Seq[tuple[Slot, int]]) -> None:
+        widths = {slot.sequence.number: width for slot, width in asked}
+        slots = [slot for slot, _ in asked if not slot.sequence.finished]
+        each(slots, partial(self._call, drafter, widths))
 
-    def _call(self, drafter: Drafter, slots: Seq[Slot]) -> None:
+    def _call(self, drafter: Drafter, widths: dict[int, int], slots: Seq[Slot]) -> None:
+        limits = [widths[slot.sequence.number] for slot in slots]
         started_ns = self._meter.clock()
         with self._meter.drafting([slot.sequence.bill for slot in slots]):
-            proposals = drafter.propose(
-                [slot.sequence.view for slot in slots], [slot.draft_limit for slot in slots]
-            )
-        self._governor.asked(slots, drafter.name, (self._meter.clock() - started_ns) / 1e9)
-        for slot, proposal in zip(slots, proposals, strict=True):
-            self._check(drafter.name, proposal, slot.draft_limit)
+            proposals = drafter.propose([slot.sequence.view for slot in slots], limits)
+        seconds = (self._meter.clock() - started_ns) / 1e9
+        call = Call(drafter.name, seconds, [len(proposal) for proposal in proposals])
+        self._governor.asked(slots, limits, call)
+        for slot, proposal, limit in zip(slots, proposals, limits, strict=True):
+            self._check(drafter.name, proposal, limit)
             if len(proposal):
                 slot.proposal = proposal
 
@@ -170,7 +174,9 @@ class Drafting:
         started_ns = self._meter.clock()
         with self._meter.drafting([slot.sequence.bill for slot in slots]):
             tails = drafter.propose_behind([slot.sequence.view for slot in slots], heads, room)
-        self._governor.asked(slots, name, (self._meter.clock() - started_ns) / 1e9)
+        seconds = (self._meter.clock() - started_ns) / 1e9
+        call = Call(name, seconds, [len(tail) for tail in tails])
+        self._governor.asked(slots, room, call, behind=True)
         for slot, tail, limit in zip(slots, tails, room, strict=True):
             self._check(name, tail, limit)
             if len(tail):

@@ -1,9 +1,10 @@
-"""Whether a source is asked at all: drafting is skipped where it does not pay for itself.
+"""Which sequences a source is asked for: it is skipped where its drafts don't pay for themselves.
 
-Every ask is booked: the seconds that its drafts are expected to save, less those that drafting
-took. While the mean is above zero the source is asked in each step. Below, it is asked at growing
-distances (1, 2, 4, ... steps), up to the one at which asking in vain costs half a percent of plain
-decoding: a cheap source stays close to the text, a dear one backs off further. A sequence begins
+Every ask is booked: the seconds that its drafts are expected to save, less what this sequence added
+to the call (what all share is weighed in ``asking.py``). While the mean is above zero the source is
+asked in each step. Below, it is asked at growing distances (1, 2, 4, ... steps), up to the one at
+which asking in vain costs half a percent of plain decoding: a cheap source stays close to the text,
+a dear one backs off further. A sequence begins
 where the sequences before it have brought the source: where it doesn't pay for others, it is asked
 seldom from the start. Decided from the past alone.
 """
@@ -16,17 +17,23 @@ from dataclasses import dataclass
 PROBING_SHARE = 0.005
 _MEMORY = 0.7
 _SOURCE_MEMORY = 0.98
-_FARTHEST = 512
+FARTHEST = 512
+_WORTH_MEMORY = 0.9
+_WORTH_PRIOR = 2.0
+_WORTH_MOST = 10.0
 
 
 @dataclass(slots=True)
 class _Account:
-    """profit_s: mean of an ask, None before the first. tokens: mean of what is expected of one."""
+    """profit_s: mean of an ask, None before the first. tokens: mean of what is expected of one.
+    shares, shares_of: what drafts promised in multiples of the source's usual, and of how many."""
 
     profit_s: float | None = None
     tokens: float = 0.0
     distance: int = 0
     wait: int = 0
+    shares: float = 0.0
+    shares_of: float = 0.0
 
     def book(self, tokens: float, profit_s: float, memory: float) -> None:
         if self.profit_s is None:
@@ -54,12 +61,24 @@ class Gate:
         return accounts[source]
 
     def asks(self, sequence: int, source: str) -> bool:
-        """Whether to ask now. Called once a step for each pair; counts its step as waited."""
+        """Whether it is time to ask."""
+        return self._account(sequence, source).wait == 0
+
+    def waited(self, sequence: int, source: str) -> None:
+        """A step in which others may have been asked for is over for it."""
         account = self._account(sequence, source)
-        if account.wait == 0:
-            return True
-        account.wait -= 1
-        return False
+        account.wait = max(account.wait - 1, 0)
+
+    def worth(self, sequence: int, source: str) -> float:
+        """What drafts promise for the sequence, as a factor of what the source's usually do."""
+        account = self._account(sequence, source)
+        return (_WORTH_PRIOR + account.shares) / (_WORTH_PRIOR + account.shares_of)
+
+    def promised(self, sequence: int, source: str, share: float) -> None:
+        """A draft promised so many times what the source's usually do."""
+        account = self._account(sequence, source)
+        account.shares = _WORTH_MEMORY * account.shares + min(share, _WORTH_MOST)
+        account.shares_of = _WORTH_MEMORY * account.shares_of + 1.0
 
     def expected(self, sequence: int, source: str) -> float | None:
         """Tokens that its drafts are usually expected to save a step; None: never asked."""
@@ -84,8 +103,8 @@ class Gate:
         account.book(tokens, profit_s, _MEMORY)
         usual.book(tokens, profit_s, _SOURCE_MEMORY)
         assert account.profit_s is not None
-        farthest = math.ceil(cost_s / (PROBING_SHARE * plain_s)) if plain_s > 0.0 else _FARTHEST
-        farthest = min(max(farthest - 1, 0), _FARTHEST)
+        farthest = math.ceil(cost_s / (PROBING_SHARE * plain_s)) if plain_s > 0.0 else FARTHEST
+        farthest = min(max(farthest - 1, 0), FARTHEST)
         usual.distance = farthest
         if account.profit_s >= 0.0:
             account.distance = account.wait = 0

@@ -1,10 +1,11 @@
 """What is drafted and verified in a step, decided: the one place that knows prices, odds and goals.
 
-For each sequence that samples: which sources are asked (``gate.py``), what their confidences are
-worth (``acceptance.py``), and how many tokens are verified (``budget.py``) at what the step costs
-(``pricing.py``), for the goal that the load asks for (``policy.py``); or a rival's rule instead of
-all that (``modes.py``). Nothing here can change a text: every decision looks at committed tokens,
-at clocks, and at drafts in the ways that ``budget.py`` allows.
+For each sequence that samples: which sources are asked (``gate.py``), for how many tokens
+(``asking.py``), what their confidences are worth (``acceptance.py``), and how many tokens are
+verified (``budget.py``) at what the step costs (``pricing.py``), for the goal that the load asks
+for (``policy.py``); or a rival's rule instead of all that (``modes.py``). Nothing here can change a
+text: every decision looks at committed tokens, at clocks, and at drafts in the ways that
+``budget.py`` allows.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .acceptance import Acceptance
+from .asking import Asking, Scene
 from .budget import Bid, choose, gains, survivals
 from .draft.base import EMPTY, FORCED, Proposal
 from .gate import Gate
 from .modes import Mode
+from .offers import Call, Offer, brought_by, drafter_of, gains_of
 from .policy import Policy
 from .pricing import Load, StepCosts
 from .watch import SpeculationStats, Watch
@@ -43,17 +46,6 @@ _PROFILE_START = 0.8
 
 
 @dataclass(slots=True)
-class _Offer:
-    """What was offered of one sequence in this step: the whole draft, and how much is verified."""
-
-    proposal: Proposal
-    masked: bool
-    tested: int = 0
-    asked: list[str] = field(default_factory=list)
-    survival: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class _Pace:
     """When a sequence began to decode, and how many tokens it had then."""
 
@@ -70,12 +62,16 @@ class Governor:
         self.policy = policy
         self.acceptance = Acceptance()
         self._curve, self._places = curve, places
+        self._most = settings.max_draft_tokens
         self._gate = Gate()
         self._watch = Watch()
         self._mode = Mode(settings.scheduling.mode, places, curve)
-        self._offers: dict[int, _Offer] = {}
+        self._offers: dict[int, Offer] = {}
         self._paces: dict[int, _Pace] = {}
         self._profiles: dict[str, list[float]] = defaultdict(list)
+        self._asking: dict[str, Asking] = defaultdict(Asking)
+        self._scene: Scene | None = None
+        self._load, self._other_s = Load(0, {}), 0.0
         self._drafting_s = self._pass_s = 0.0
         self._now_s = 0.0
 
@@ -96,33 +92,70 @@ class Governor:
 
     # Before the drafts.
 
-    def begin(self, sampling: Seq[Slot]) -> None:
-        """A step begins; by a rival's rule, every slot's limit is fixed now."""
+    def begin(self, slots: Seq[Slot], sampling: Seq[Slot]) -> None:
+        """A step begins; by a rival's rule, every slot's limit is fixed now.
+
+        slots: all of the step, prompts included; sampling: those that may hold a proposal.
+        """
         self._offers.clear()
         self._drafting_s = self._pass_s = 0.0
         if self._mode.adaptive:
+            self._scene = self._seen(slots, sampling) if sampling else None
             return
         for slot in sampling:
             slot.draft_limit = self._mode.width(len(sampling), slot.draft_limit)
 
-    def asks(self, slot: Slot, source: str) -> bool:
-        """Whether a source is to draft for a slot, which may hold an earlier source's draft.
+    def asks(self, slots: Seq[Slot], source: str) -> list[tuple[Slot, int]]:
+        """For which slots a source is to draft, and how many tokens for each.
 
-        A rival's rule takes the first source that has something. Else a source whose drafts are
-        usually worth more than the one at hand, its own cost taken off, is asked to replace it: by
-        its past, since a choice between drafts by their own confidences would look ahead.
+        A rival's rule takes the first source that has something.
         """
         if not self._mode.adaptive:
-            return not len(slot.proposal)
-        number = slot.sequence.number
-        if not self._gate.asks(number, source):
-            return False
+            return [(slot, slot.draft_limit) for slot in slots if not len(slot.proposal)]
+        able = [slot for slot in slots if self._may_draft(slot, source)]
+        if not able or self._scene is None:
+            return []
+        gate = self._gate
+        ready = [slot for slot in able if gate.asks(slot.sequence.number, source)]
+        width, chosen = 0, ready
+        if ready:
+            worth = sum(gate.worth(slot.sequence.number, source) for slot in ready)
+            width, trying = self._asking[source].width(len(ready), worth, self._most, self._scene)
+            chosen = able if trying else ready
+        if width or not ready:
+            for slot in able:
+                gate.waited(slot.sequence.number, source)
+        return [(slot, min(width, slot.draft_limit)) for slot in chosen] if width else []
+
+    def _may_draft(self, slot: Slot, source: str) -> bool:
+        """Whether a source could draft for a slot, which may hold an earlier source's draft.
+
+        One whose drafts are usually worth more than the one at hand may replace it: by its past,
+        since a choice between drafts by their own confidences would look ahead.
+        """
         if not len(slot.proposal):
             return True
         if slot.proposal.draft_probs is not None:
             return False
-        usual = self._gate.expected(number, source)
+        usual = self._gate.expected(slot.sequence.number, source)
         return usual is None or usual > sum(self._survival(slot))
+
+    def _seen(self, slots: Seq[Slot], sampling: Seq[Slot]) -> Scene:
+        """What the step costs without drafts, and a drafted row in it."""
+        costs, curve, count = self.costs, self.costs.curve, len(sampling)
+        self._load = load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
+        other_s = curve.attended(load) + costs.rest.seconds(1, count, 0)
+        if not self.policy.counts_prompts:
+            other_s -= self._prompts(slots, load)
+        self._other_s = other_s
+        context = sum(slot.sequence.computed for slot in sampling) / count
+        token_s, one = costs.token_seconds(), curve.attend(1)
+
+        def row_s(width: int) -> float:
+            return token_s + (curve.attend(1 + width) - one) * context / width
+
+        plain_s = curve.seconds(load.rows) + other_s
+        return Scene(count, load.rows, plain_s, curve.seconds, row_s)
 
     def asks_behind(self, slot: Slot, source: str) -> bool:
         """Whether a source is to draft behind the draft at hand: where that may well stand whole,
@@ -134,21 +167,33 @@ class Governor:
             return False
         if source in proposal.sources or self._survival(slot)[-1] < _BEHIND_LEAST:
             return False
-        return self._gate.asks(slot.sequence.number, source)
+        if self._gate.asks(slot.sequence.number, source):
+            return True
+        self._gate.waited(slot.sequence.number, source)
+        return False
 
-    def asked(self, slots: Seq[Slot], source: str, seconds: float) -> None:
-        """A source has drafted (or had nothing) for the slots, which took so long in all."""
-        self._drafting_s += seconds
-        self.costs.draft(source).saw(seconds, 1, len(slots))
-        for slot in slots:
-            self._offer(slot).asked.append(source)
+    def asked(
+        self, slots: Seq[Slot], limits: Seq[int], call: Call, *, behind: bool = False
+    ) -> None:
+        """A source was called for the slots, for at most ``limits`` tokens. behind: behind the
+        drafts that the slots hold."""
+        self._drafting_s += call.seconds
+        source = call.source
+        longest = max(call.lengths)
+        self._asking[source].called(call.seconds, len(slots), max(limits), longest)
+        for slot, limit, length in zip(slots, limits, call.lengths, strict=True):
+            offer = self._offer(slot)
+            offer.asked.append(source)
+            offer.limit = len(slot.proposal) + limit if behind else limit
+            if not behind:
+                offer.drew[source] = limit, length
 
     # The cut.
 
-    def cut(self, slots: Seq[Slot], sampling: Seq[Slot]) -> None:
+    def cut(self, sampling: Seq[Slot]) -> None:
         """Cut every proposal to what is worth verifying; book what the asks were worth.
 
-        slots: all of the step, prompts included; sampling: those of them that may hold a proposal.
+        sampling: the slots that may hold a proposal.
         """
         for slot in sampling:
             if len(slot.proposal):
@@ -158,30 +203,25 @@ class Governor:
         if not self._mode.adaptive or not self._offers:
             return
         bids = [self._bid(slot) for slot in sampling]
-        load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
-        other_s = self.costs.curve.attended(load) + self.costs.rest.seconds(1, len(sampling), 0)
-        if not self.policy.counts_prompts:
-            other_s -= self._prompts(slots, load)
-        base = self.costs.curve.seconds
-        widths = choose(bids, load.rows, base, other_s + self._drafting_s, margin=_MARGIN)
+        base, rows = self.costs.curve.seconds, self._load.rows
+        widths = choose(bids, rows, base, self._other_s + self._drafting_s, margin=_MARGIN)
         for slot, width in zip(sampling, widths, strict=True):
             if len(slot.proposal):
                 self._offer(slot).tested = width
                 slot.proposal = slot.proposal.cut(width)
         self._remember()
-        self._book(sampling, bids, widths, load.rows, base(load.rows) + other_s)
+        self._learn(sampling, bids)
+        self._book(sampling, bids, widths, rows, base(rows) + self._other_s)
 
     def _prompts(self, slots: Seq[Slot], load: Load) -> float:
         """Seconds that the prompts in the pass cost."""
         decoding = Load.of((s.rows, s.sequence.computed) for s in slots if s.samples)
         return self.costs.curve.pass_seconds(load) - self.costs.curve.pass_seconds(decoding)
 
-    def _offer(self, slot: Slot) -> _Offer:
+    def _offer(self, slot: Slot) -> Offer:
         sequence = slot.sequence
         if sequence.number not in self._offers:
-            self._offers[sequence.number] = _Offer(
-                EMPTY, not self._mode.blind and _masked(sequence)
-            )
+            self._offers[sequence.number] = Offer(EMPTY, not self._mode.blind and _masked(sequence))
         return self._offers[sequence.number]
 
     def _survival(self, slot: Slot) -> list[float]:
@@ -200,7 +240,7 @@ class Governor:
             return Bid(weight=weight)
         dense = offer.proposal.draft_probs is not None
         # Of a dense draft not even the length is looked at: it may end at an illegal token.
-        count = slot.draft_limit if dense else len(offer.survival)
+        count = min(offer.limit, slot.draft_limit) if dense else len(offer.survival)
         attend, context = self.costs.curve.attend, sequence.computed
         costs = [attend(slot.rows + i) * context for i in range(count + 1)]
         token_s = self.costs.token_seconds()
@@ -216,7 +256,7 @@ class Governor:
 
     def _usual(self, proposal: Proposal, count: int) -> list[float]:
         """The survivals that a dense source's earlier drafts had, by place."""
-        profile = self._profiles[_drafter(proposal)]
+        profile = self._profiles[drafter_of(proposal)]
         while len(profile) < count:
             profile.append((profile[-1] if profile else 1.0) * _PROFILE_START)
         return profile[:count]
@@ -226,9 +266,24 @@ class Governor:
         for offer in self._offers.values():
             if offer.proposal.draft_probs is None:
                 continue
-            profile = self._profiles[_drafter(offer.proposal)]
+            profile = self._profiles[drafter_of(offer.proposal)]
             for place, survival in enumerate(offer.survival[: len(profile)]):
                 profile[place] += _PROFILE_RATE * (survival - profile[place])
+
+    def _learn(self, sampling: Seq[Slot], bids: Seq[Bid]) -> None:
+        """What the drafts of each source promised, also of those that had nothing to offer."""
+        promised: dict[str, list[tuple[int, int, Seq[float]]]] = defaultdict(list)
+        for slot, bid in zip(sampling, bids, strict=True):
+            offer = self._offers.get(slot.sequence.number)
+            for source, (limit, _) in offer.drew.items() if offer is not None else ():
+                gain = gains_of(offer, source, bid.gain)
+                if gain is not None:
+                    promised[source].append((slot.sequence.number, limit, gain))
+        for source, drafts in promised.items():
+            asking = self._asking[source]
+            asking.saw([(limit, gain) for _, limit, gain in drafts])
+            for number, _, gain in drafts:
+                self._gate.promised(number, source, asking.share(gain))
 
     def _book(
         self, sampling: Seq[Slot], bids: Seq[Bid], widths: Seq[int], rows: int, plain_s: float
@@ -244,9 +299,9 @@ class Governor:
             if offer is None:
                 continue
             token_row_s = row_s + (sum(bid.own_s[:width]) / width if width else 0.0)
-            brought = _brought(offer.proposal, bid.gain[:width])
+            brought = brought_by(offer.proposal, bid.gain[:width])
             for source in offer.asked:
-                cost_s = self.costs.draft(source).seconds(1 / len(sampling), 1)
+                cost_s = self._asking[source].one_more_s(offer.limit)
                 tokens, rows_of_it = brought.get(source, (0.0, 0))
                 self._gate.booked(
                     slot.sequence.number,
@@ -308,20 +363,3 @@ class Governor:
 
 def _masked(sequence: Sequence) -> bool:
     return sequence.constraint is not None and sequence.constraint.in_grammar
-
-
-def _drafter(proposal: Proposal) -> str:
-    """Who drafted: the sources in their order, "+" between them."""
-    return "+".join(dict.fromkeys(name for name in proposal.sources if name != FORCED)) or FORCED
-
-
-def _brought(proposal: Proposal, gain: Seq[float]) -> dict[str, tuple[float, int]]:
-    """By source: tokens that its part is expected to bring, and rows of it; a forced span belongs
-    to the source before it."""
-    found: dict[str, tuple[float, int]] = {}
-    owner = FORCED
-    for source, token in zip(proposal.sources, gain, strict=False):
-        owner = owner if source == FORCED else source
-        tokens, rows = found.get(owner, (0.0, 0))
-        found[owner] = tokens + token, rows + 1
-    return found

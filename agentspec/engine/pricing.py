@@ -1,8 +1,8 @@
 """What a step costs, predicted: the profiled curve, mended by the steps that a running engine sees.
 
-Three parts. The forward pass: ``CostCurve``, each of whose points follows what is measured near it.
+Two parts. The forward pass: ``CostCurve``, each of whose points follows what is measured near it.
 The rest of a step (python: planning, grammar walks, verification, commits), over sequences and
-drafted tokens. Drafting, by source, over the sequences that are asked.
+drafted tokens. What drafting costs is told in ``draft_cost.py``.
 
 Measured times have outliers upwards (a shared machine), so every error counts at most a tenth of
 the prediction, which makes the estimates follow the median. All is seconds of the engine's clock.
@@ -19,6 +19,8 @@ from .cost import CostCurve, interpolate
 
 _CLIP = 0.1
 _SCALE_RATE = 0.1
+_WRONG_AFTER = 4
+_HURRIED_RATE = 0.5
 _POINT_RATE = 0.02
 _LINE_RATE = 0.05
 
@@ -46,12 +48,15 @@ class LiveCurve:
 
     What makes all passes slower alike (a busy machine) moves one common factor, fast; the points
     near the pass move slowly. So the shape outlives an hour in which only plain steps were seen.
+    Passes that one after the other are off by more than an outlier may count move the factor
+    faster: then it is the factor that is wrong.
     """
 
     def __init__(self, curve: CostCurve):
         self._base_rows, self._base = curve.rows, list(curve.seconds_at)
         self._attend_rows, self._attend = curve.attend_rows, list(curve.attend_at)
         self._scale = 1.0
+        self._run = 0
 
     @property
     def curve(self) -> CostCurve:
@@ -60,7 +65,7 @@ class LiveCurve:
         attend = tuple(seconds * self._scale for seconds in self._attend)
         return CostCurve(self._base_rows, base, self._attend_rows, attend)
 
-    def seconds(self, rows: int) -> float:
+    def seconds(self, rows: float) -> float:
         return self._scale * interpolate(self._base_rows, self._base, rows)
 
     def attend(self, rows: int) -> float:
@@ -97,10 +102,18 @@ class LiveCurve:
                 (self._attend, at, weight * context * self._attend[at] * self._scale / predicted)
                 for at, weight in _weights(self._attend_rows, span_rows)
             ]
-        self._scale *= 1.0 + _SCALE_RATE * error
+        self._scale *= 1.0 + self._scale_rate(error) * error
         for values, at, share in shares:
             values[at] *= 1.0 + _POINT_RATE * error * share
             _keep_rising(values, at)
+
+    def _scale_rate(self, error: float) -> float:
+        """Of this error; counts the clipped ones of one sign in a row."""
+        if abs(error) < _CLIP or self._run * error < 0.0:
+            self._run = 0
+        if abs(error) >= _CLIP:
+            self._run += 1 if error > 0.0 else -1
+        return _SCALE_RATE if abs(self._run) < _WRONG_AFTER else _HURRIED_RATE
 
 
 class Line:
@@ -125,27 +138,13 @@ class Line:
 class StepCosts:
     """All that a step is expected to cost.
 
-    curve: of the forward pass. The other parts start from nothing, or where ``rest`` and ``draft``
-    have them: seconds a step, a sequence, a drafted token; seconds a call, a sequence asked.
+    curve: of the forward pass. The rest starts from nothing: seconds a step, a sequence, a drafted
+    token.
     """
 
-    def __init__(
-        self,
-        curve: CostCurve,
-        *,
-        rest: tuple[float, float, float] = (0.0, 0.0, 0.0),
-        draft: tuple[float, float] = (0.0, 0.0),
-    ):
+    def __init__(self, curve: CostCurve):
         self.curve = LiveCurve(curve)
-        self.rest = Line(*rest)
-        self._draft_start = draft
-        self._drafts: dict[str, Line] = {}
-
-    def draft(self, source: str) -> Line:
-        """Seconds over (1, sequences asked)."""
-        if source not in self._drafts:
-            self._drafts[source] = Line(*self._draft_start)
-        return self._drafts[source]
+        self.rest = Line(0.0, 0.0, 0.0)
 
     def token_seconds(self) -> float:
         """What one more drafted token costs beside its row."""

@@ -130,7 +130,9 @@ def test_calibration_is_counted():
 def _asks(gate: Gate, steps: int, profit_s: float, cost_s: float, plain_s: float = 1.0) -> int:
     asked = 0
     for _ in range(steps):
-        if gate.asks(1, "x"):
+        due = gate.asks(1, "x")
+        gate.waited(1, "x")
+        if due:
             asked += 1
             gate.booked(1, "x", tokens=0.0, profit_s=profit_s, cost_s=cost_s, plain_s=plain_s)
     return asked

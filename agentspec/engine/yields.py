@@ -1,0 +1,81 @@
+"""What the drafts of a source were worth lately, by place: how the gains of its tokens spread.
+
+Of every place the tokens are kept by tenths of what they promised, so that for any price of a row
+one can tell how many would be verified there, and what they would bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import NamedTuple
+
+_BINS = 10
+LEVELS = (0, 1, 2, 3, 5, 7)
+"""Tenths of a gain from which on tokens are verified: those that are tried."""
+_MEMORY = 0.98
+_MOST_WEIGHT = 1e12
+_UNSEEN = 0.8
+"""What a place that was never drafted is worth of the one before it, at most."""
+
+
+class Place(NamedTuple):
+    """By ``LEVELS``: of a draft, the tokens at this place that promise so much, and their gains."""
+
+    rows: tuple[float, ...]
+    gains: tuple[float, ...]
+
+
+_FIRST = Place((_UNSEEN,) * len(LEVELS), (_UNSEEN,) * len(LEVELS))
+
+
+class Yields:
+    """Older drafts fade as new ones come (``faded``); a place that isn't drafted keeps its own."""
+
+    def __init__(self) -> None:
+        self._weight = 1.0
+        self._asked: list[float] = []
+        self._counts: list[list[float]] = []
+        self._gains: list[list[float]] = []
+
+    def saw(self, gains: Seq[float], width: int) -> None:
+        """A draft for which ``width`` tokens were asked; it may have ended before."""
+        for _ in range(width - len(self._counts)):
+            self._asked.append(0.0)
+            self._counts.append([0.0] * _BINS)
+            self._gains.append([0.0] * _BINS)
+        self._asked[width - 1] += self._weight
+        for place, gain in enumerate(gains[:width]):
+            bin = min(int(gain * _BINS), _BINS - 1)
+            self._counts[place][bin] += self._weight
+            self._gains[place][bin] += self._weight * gain
+
+    def faded(self) -> None:
+        """A step with drafts is over."""
+        self._weight /= _MEMORY
+        if self._weight > _MOST_WEIGHT:
+            for values in (self._asked, *self._counts, *self._gains):
+                values[:] = [value / self._weight for value in values]
+            self._weight = 1.0
+
+    def places(self, most: int) -> list[Place]:
+        """The first ``most``; those never asked for go on as those before them."""
+        found: list[Place] = []
+        asked = sum(self._asked)
+        for place in range(min(most, len(self._counts))):
+            if asked <= 0.0:
+                break
+            found.append(_place(self._counts[place], self._gains[place], asked))
+            asked -= self._asked[place]
+        last, above = (found or [_FIRST])[-1], found[-2].gains[0] if len(found) > 1 else 1.0
+        share = min(_UNSEEN, last.gains[0] / above) if above else 0.0
+        while len(found) < most:
+            last = Place(*(tuple(share * value for value in values) for values in last))
+            found.append(last)
+        return found
+
+
+def _place(counts: Seq[float], gains: Seq[float], asked: float) -> Place:
+    return Place(
+        tuple(sum(counts[level:]) / asked for level in LEVELS),
+        tuple(sum(gains[level:]) / asked for level in LEVELS),
+    )

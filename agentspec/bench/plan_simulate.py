@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 MOST_CONCURRENCY = 256
 
 
-def run(asked: Simulation) -> list[dict[str, Any]]:
-    """A row a concurrency: tokens a second of "off", of the roofline's best width, and "adaptive".
-
-    Acceptance varies by sequence and by token as in ``bench simulate``.
-    """
-    world = World(
+def world_of(asked: Simulation) -> World:
+    """Acceptance varies by sequence and by token as in ``bench simulate``."""
+    return World(
         curve=CostCurve.of(asked.rows, asked.seconds_at),
         request_s=asked.request_s,
         rates=asked.rates,
@@ -33,6 +30,11 @@ def run(asked: Simulation) -> list[dict[str, Any]]:
         least=24,
         places=max(asked.widths),
     )
+
+
+def run(asked: Simulation) -> list[dict[str, Any]]:
+    """A row a concurrency: tokens a second of "off", the roofline's best width, and "adaptive"."""
+    world = world_of(asked)
     found = []
     for concurrency, width in asked.widths.items():
         if concurrency > MOST_CONCURRENCY:

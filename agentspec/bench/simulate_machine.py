@@ -114,7 +114,8 @@ class Draws:
     sequence's. cost_s: seconds of a draft by the sequences asked, booked on ``clock``. by_token: it
     is that of the longest draft, shorter ones take their share (a pass for each token); else every
     draft takes it whole (a block in one pass). truth: the rate that all tokens really have, where
-    the confidences are wrong; None: they are right.
+    the confidences are wrong; None: they are right. first: the number of the sequence with which
+    the draws begin.
     """
 
     rates: Sequence[float]
@@ -125,12 +126,13 @@ class Draws:
     truth: float | None = None
     by_token: bool = False
     seed: int = 0
+    first: int = 0
     name: str = "draws"
     taps: tuple[int, ...] = ()
     _odds: dict[int, tuple[float, random.Random]] = field(default_factory=dict)
 
     def open(self, view: DraftView) -> None:
-        draw = random.Random(self.seed * 1_000_003 + view.sequence_id)
+        draw = random.Random(self.seed * 1_000_003 + view.sequence_id - self.first)
         self._odds[view.sequence_id] = (draw.gauss(0.0, self.spread), draw)
 
     def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
@@ -145,7 +147,8 @@ class Draws:
             return EMPTY
         shift, _ = self._odds[view.sequence_id]
         # The same place is drafted the same way whenever it is asked: runs differ by their widths.
-        draw = random.Random((self.seed * 7919 + view.sequence_id) * 1_000_033 + len(view.tokens))
+        number = self.seed * 7919 + view.sequence_id - self.first
+        draw = random.Random(number * 1_000_033 + len(view.tokens))
         tokens, confidence = [], []
         for rate in self.rates[:count]:
             own = moved(rate, shift)

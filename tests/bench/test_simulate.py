@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,17 @@ from agentspec.bench.load_cases import Arrival, mixed, read_trace
 from agentspec.bench.load_cli import modes
 from agentspec.bench.load_drive import Block, Driver, Seen
 from agentspec.bench.load_plot import cliff
-from agentspec.bench.simulate import World, expected_tokens, fit, plan, simulate
-from agentspec.bench.simulate_presets import CURVES, TABLES
+from agentspec.bench.plan_simulate import world_of
+from agentspec.bench.simulate import World, expected_tokens, fit, plan, published, simulate
+from agentspec.bench.simulate_presets import CURVES, DRAFT_MS, TABLES
 from agentspec.bench.workloads import BenchError
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.request import GenerationRequest, Output
+from agentspec.plan.hardware import gpu
+from agentspec.plan.planner import Ask, Simulation, rates_of
+from agentspec.plan.planner import plan as run_plan
+from agentspec.plan.presets import model
+from agentspec.plan.roofline import Machine
 from agentspec.wire.errors import Overloaded
 
 STEEP = CostCurve.of([1, 2, 4, 8, 64], [4e-3, 4.2e-3, 5e-3, 9e-3, 80e-3])
@@ -58,11 +65,50 @@ def test_adaptive_is_never_slower_than_plain(rate: float, streams: int):
         assert adaptive > 1.2 * off
 
 
-def test_adaptive_is_near_the_best_fixed_width_on_the_measured_curve():
-    world = World(curve=CURVES["cpu2"], rates=[0.75] * 8, most=8, spread=0.8, noise=0.8, least=24)
-    rows = plan("cpu2", ("k1", "k2", "k3", "k5", "adaptive"), (1, 8), world)
-    ratios = {r["concurrency"]: r["over_best_fixed"] for r in rows if r["mode"] == "adaptive"}
-    assert all(ratio >= 0.98 for ratio in ratios.values()), ratios
+RATES = (0.8, 0.75, 0.7, 0.7, 0.65, 0.65, 0.6, 0.6)
+CPU = World(curve=CURVES["cpu2"], rates=RATES, most=8, spread=1.0, noise=1.0, least=24)
+DRAFT_S = [(count, ms / 1000) for count, ms in DRAFT_MS]
+FLASH = replace(CPU, curve=CURVES["v4-flash-4xb300"], draft_s=DRAFT_S, most=7)
+MODEL_S = [(1, 8e-3), (32, 40e-3)]
+"""Eight passes of a draft model that costs a quarter of its target."""
+
+
+def _large() -> World:
+    """Llama-3.1-70B on eight H100, drafts by Llama-3.1-8B, as ``agentspec plan`` has it."""
+    preset = model("Llama-3.1-70B")
+    rates = rates_of(preset)
+    ask = Ask(
+        preset, preset.draft, None, Machine(gpu("H100"), 8), 8192, None, rates, "", True, None
+    )
+    simulations: list[Simulation] = []
+    run_plan(ask, lambda simulation: simulations.append(simulation) or [])
+    return world_of(simulations[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "fixed"),
+    [
+        ("free drafts, two cores", lambda: CPU, {1: "k3", 8: "k1"}),
+        (
+            "a draft model, two cores",
+            lambda: replace(CPU, draft_s=MODEL_S, by_token=True),
+            {4: "k1"},
+        ),
+        ("a block, four GPUs", lambda: FLASH, {1: "k5", 16: "k3"}),
+        ("V4-Pro", lambda: published(TABLES["v4-pro-8xb300"]), {1: "k5", 16: "k3"}),
+        ("V4-Flash", lambda: published(TABLES["v4-flash-mi355x"]), {4: "k5", 32: "k3"}),
+        ("a draft model of 8B, eight GPUs", _large, {1: "k2", 4: "k1", 16: "k1"}),
+    ],
+)
+def test_adaptive_is_near_the_best_fixed_width(
+    name: str, world: Callable[[], World], fixed: dict[int, str]
+):
+    """fixed: by concurrency, the best of all widths where it was last tried."""
+    for concurrency, best in fixed.items():
+        rows = plan(name, (best, "adaptive"), (concurrency,), world())
+        (adaptive,) = (row for row in rows if row["mode"] == "adaptive")
+        assert adaptive["over_best_fixed"] >= 0.98, adaptive
+        assert adaptive["over_off"] >= 1.0, adaptive
 
 
 def test_a_fit_looks_at_one_stream_only():

@@ -142,7 +142,7 @@ class Asking:
         stride = -(-len(drafts) // _SAMPLES)
         for width, gains in drafts[::stride]:
             self.yields.saw(gains, width)
-        self.yields.faded()
+        self.yields.faded(len(drafts))
         mean = sum(sum(gains) for _, gains in drafts) / len(drafts)
         usual = mean if self._usual is None else self._usual
         self._usual = usual + _RATE * (mean - usual)

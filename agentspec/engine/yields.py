@@ -13,9 +13,11 @@ _BINS = 10
 LEVELS = (0, 1, 2, 3, 5, 7)
 """Tenths of a gain from which on tokens are verified: those that are tried."""
 _MEMORY = 0.98
+_MOST_AT_ONCE = 4
 _MOST_WEIGHT = 1e12
 _UNSEEN = 0.8
 """What a place that was never drafted is worth of the one before it, at most."""
+_FACTORS = (0.25, 4.0)
 
 
 class Place(NamedTuple):
@@ -29,13 +31,15 @@ _FIRST = Place((_UNSEEN,) * len(LEVELS), (_UNSEEN,) * len(LEVELS))
 
 
 class Yields:
-    """Older drafts fade as new ones come (``faded``); a place that isn't drafted keeps its own."""
+    """Older drafts fade as new ones come (``faded``). A place that isn't asked for any more keeps
+    what it was worth beside the one before it."""
 
     def __init__(self) -> None:
         self._weight = 1.0
         self._asked: list[float] = []
         self._counts: list[list[float]] = []
         self._gains: list[list[float]] = []
+        self._before: list[float] = []
 
     def saw(self, gains: Seq[float], width: int) -> None:
         """A draft for which ``width`` tokens were asked; it may have ended before."""
@@ -43,17 +47,20 @@ class Yields:
             self._asked.append(0.0)
             self._counts.append([0.0] * _BINS)
             self._gains.append([0.0] * _BINS)
+            self._before.append(0.0)
         self._asked[width - 1] += self._weight
+        for place, gain in enumerate(gains[: width - 1], start=1):
+            self._before[place] += self._weight * gain
         for place, gain in enumerate(gains[:width]):
             bin = min(int(gain * _BINS), _BINS - 1)
             self._counts[place][bin] += self._weight
             self._gains[place][bin] += self._weight * gain
 
-    def faded(self) -> None:
-        """A step with drafts is over."""
-        self._weight /= _MEMORY
+    def faded(self, drafts: int) -> None:
+        """A step with so many drafts is over."""
+        self._weight /= _MEMORY ** min(drafts, _MOST_AT_ONCE)
         if self._weight > _MOST_WEIGHT:
-            for values in (self._asked, *self._counts, *self._gains):
+            for values in (self._asked, self._before, *self._counts, *self._gains):
                 values[:] = [value / self._weight for value in values]
             self._weight = 1.0
 
@@ -64,7 +71,11 @@ class Yields:
         for place in range(min(most, len(self._counts))):
             if asked <= 0.0:
                 break
-            found.append(_place(self._counts[place], self._gains[place], asked))
+            factor = 1.0
+            if found and self._before[place] > 0.0:
+                factor = found[-1].gains[0] * asked / self._before[place]
+                factor = min(max(factor, _FACTORS[0]), _FACTORS[1])
+            found.append(_place(self._counts[place], self._gains[place], asked / factor))
             asked -= self._asked[place]
         last, above = (found or [_FIRST])[-1], found[-2].gains[0] if len(found) > 1 else 1.0
         share = min(_UNSEEN, last.gains[0] / above) if above else 0.0

@@ -67,8 +67,19 @@ def test_old_drafts_fade():
     yields = Yields()
     for gain in [0.9] * 400 + [0.1] * 400:
         yields.saw((gain,), 1)
-        yields.faded()
+        yields.faded(1)
     assert yields.places(1)[0].gains[0] == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_place_that_is_not_asked_for_follows_the_one_before_it():
+    """Half of what stood at the first stood at the second; then the first is asked for alone."""
+    yields = Yields()
+    for gains, width in [((0.8, 0.4), 2)] * 20 + [((0.3,), 1)] * 400:
+        yields.saw(gains, width)
+        yields.faded(1)
+    first, second = yields.places(2)
+    assert first.gains[0] == pytest.approx(0.3, abs=0.01)
+    assert second.gains[0] == pytest.approx(0.15, abs=0.01)
 
 
 def _step(asking: Asking, scene: Scene, alive: float, call_s, most: int = 7) -> int:

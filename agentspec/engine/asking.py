@@ -6,7 +6,8 @@ are worth by what earlier drafts promised at each place (``yields.py``), the row
 paid. Nothing here looks at a draft of this step.
 
 A source that doesn't pay is asked at growing distances for the width that comes nearest, at most
-so that asking in vain costs half a percent; a change of load that makes it pay wakes it at once.
+so that asking in vain costs a quarter of a percent; a change of load that makes it pay wakes it at
+once.
 Where the part of a call that sequences share is next to nothing, ``gate.py`` alone decides.
 """
 
@@ -18,13 +19,14 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from .draft_cost import DraftCost
-from .gate import FARTHEST, PROBING_SHARE
+from .gate import FARTHEST
 from .yields import LEVELS, Yields
 
 _PAYS = 1.005
 """Times plain decoding that a draft must promise."""
 _ALIKE = 0.998
 """Of the best speed: a wider draft that promises so much is asked for, as more is seen of it."""
+_PROBING_SHARE = 0.0025
 _SHARED_LITTLE = 0.0025
 _RENEWED = 8
 _WIDER = 64
@@ -97,7 +99,7 @@ class Asking:
             self._wait -= 1
             return 0, False
         cost_s = self._seconds(joining, plan.nearest)
-        farthest = math.ceil(cost_s / (PROBING_SHARE * scene.plain_s)) - 1
+        farthest = math.ceil(cost_s / (_PROBING_SHARE * scene.plain_s)) - 1
         self._distance = min(max(1, 2 * self._distance), max(farthest, 0), FARTHEST)
         self._wait, plan.age = self._distance, _RENEWED
         return plan.nearest, True

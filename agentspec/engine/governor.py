@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .acceptance import Acceptance
@@ -72,6 +73,7 @@ class Governor:
         self._asking: dict[str, Asking] = defaultdict(Asking)
         self._scene: Scene | None = None
         self._load, self._other_s = Load(0, {}), 0.0
+        self._steps: dict[int, list[float]] = {}
         self._drafting_s = self._pass_s = 0.0
         self._now_s = 0.0
 
@@ -98,6 +100,7 @@ class Governor:
         slots: all of the step, prompts included; sampling: those that may hold a proposal.
         """
         self._offers.clear()
+        self._steps.clear()
         self._drafting_s = self._pass_s = 0.0
         if self._mode.adaptive:
             self._scene = self._seen(slots, sampling) if sampling else None
@@ -241,18 +244,23 @@ class Governor:
         dense = offer.proposal.draft_probs is not None
         # Of a dense draft not even the length is looked at: it may end at an illegal token.
         count = min(offer.limit, slot.draft_limit) if dense else len(offer.survival)
-        attend, context = self.costs.curve.attend, sequence.computed
-        costs = [attend(slot.rows + i) * context for i in range(count + 1)]
-        token_s = self.costs.token_seconds()
+        context, token_s = sequence.computed, self.costs.token_seconds()
         return Bid(
             gain=offer.survival
             if dense or self._mode.blind
             else gains(offer.proposal.sources, offer.survival, offer.proposal.parents),
             dense=dense,
             expected=self._usual(offer.proposal, count) if dense else None,
-            own_s=[b - a + token_s for a, b in zip(costs, costs[1:], strict=False)],
+            own_s=[step * context + token_s for step in self._attend_steps(slot.rows)[:count]],
             weight=weight,
         )
+
+    def _attend_steps(self, rows: int) -> list[float]:
+        """Seconds a token of context that each row behind so many adds in this step."""
+        if rows not in self._steps:
+            costs = [self.costs.curve.attend(rows + i) for i in range(self._most + 1)]
+            self._steps[rows] = [b - a for a, b in pairwise(costs)]
+        return self._steps[rows]
 
     def _usual(self, proposal: Proposal, count: int) -> list[float]:
         """The survivals that a dense source's earlier drafts had, by place."""

@@ -55,10 +55,10 @@ def test_yields_are_means_by_place_and_level():
     yields = Yields()
     for gains in ((0.95, 0.25), (0.35,), ()):
         yields.saw(gains, 2)
-    yields.saw((0.65,), 1)
+    yields.saw((1.3 / 3,), 1)
     first, second, third = yields.places(3)
-    assert first.gains[0] == pytest.approx((0.95 + 0.35 + 0.65) / 4)
-    assert first.rows[LEVELS.index(5)] == pytest.approx(2 / 4)
+    assert first.gains[0] == pytest.approx(1.3 / 3)
+    assert first.rows[LEVELS.index(5)] == pytest.approx(1 / 4)
     assert second.rows == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0, 0, 0])
     assert 0.0 < third.gains[0] < second.gains[0], "never drafted: goes on as before it"
 

@@ -283,7 +283,9 @@ class Governor:
         promised: dict[str, list[tuple[int, int, Seq[float]]]] = defaultdict(list)
         for slot, bid in zip(sampling, bids, strict=True):
             offer = self._offers.get(slot.sequence.number)
-            for source, (limit, _) in offer.drew.items() if offer is not None else ():
+            if offer is None:
+                continue
+            for source, (limit, _) in offer.drew.items():
                 gain = gains_of(offer, source, bid.gain)
                 if gain is not None:
                     promised[source].append((slot.sequence.number, limit, gain))

@@ -7,8 +7,7 @@ paid. Nothing here looks at a draft of this step.
 
 A source that doesn't pay is asked at growing distances for the width that comes nearest, at most
 so that asking in vain costs a quarter of a percent; a change of load that makes it pay wakes it at
-once.
-Where the part of a call that sequences share is next to nothing, ``gate.py`` alone decides.
+once. Where what sequences share of a call is next to nothing, ``gate.py`` alone decides.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Asking:
             plan = self._plan = _Plan(*self._planned(joining, worth, most, scene), now)
         plan.age += 1
         if plan.width:
-            self._distance = self._wait = 0
+            self._distance, self._wait = self._distance // 2, 0
             self._calls += 1
             wider = self._calls % _WIDER == 0
             return min(plan.width + wider, most), False

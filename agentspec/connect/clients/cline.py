@@ -2,8 +2,8 @@
 
 ``cline auth`` and ``-k`` would write the key into its file; without one there it is read from
 OPENAI_API_KEY.
-Without ``maxTokens`` it sets an answer no limit: a small model that repeats itself would go on to
-the end of its context.
+``maxTokens`` and ``contextWindow`` are in the schema of its settings; given 8,192 it still asked
+for 32,000 tokens an answer, so don't count on the former.
 """
 
 from __future__ import annotations

@@ -160,7 +160,9 @@ async def vllm(up: Upstream, request: web.Request, write: Write) -> None:
 
 
 async def tools(up: Upstream, request: web.Request, write: Write) -> None:
+    """Calls alone, opened with an empty text as SGLang, vLLM and our engine do."""
     first = {"index": 0, "id": "call_1", "type": "function"}
+    await write(chunk({"role": "assistant", "content": ""}))
     await write(chunk({"tool_calls": [first | {"function": {"name": "f", "arguments": ""}}]}))
     for piece in ('{"a"', ": 1}"):
         await write(chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}))

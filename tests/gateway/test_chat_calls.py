@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
 
-from tests.gateway.scripts import AGENT, WEATHER
+from tests.gateway.scripts import AGENT, TEXT, WEATHER
 
 
 def chunks(text: str) -> tuple[list[dict[str, Any]], bool]:
@@ -33,6 +35,17 @@ async def test_calls_in_pieces_come_whole_and_in_time(gateway):
     assert found[-1]["choices"][0]["finish_reason"] == "tool_calls"
     said = [c["choices"][0]["delta"].get("content") or "" for c in found]
     assert "".join(said) == "I will look."
+
+
+@pytest.mark.parametrize(("script", "text"), [("tools", None), ("good", "".join(TEXT))])
+async def test_an_answer_of_calls_alone_has_no_text_for_the_sdk(gateway, script, text):
+    """As when it is not streamed, although its server opens it with an empty text."""
+    found, _ = chunks((await gateway.chat(script, stream=True)).text)
+    state = ChatCompletionStreamState()
+    for one in found:
+        state.handle_chunk(ChatCompletionChunk.model_validate(one))
+    message = state.get_final_completion().choices[0].message
+    assert (message.content, bool(message.tool_calls)) == (text, text is None)
 
 
 async def test_the_limit_drops_a_call_that_it_cut(gateway):

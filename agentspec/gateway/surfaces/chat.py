@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from agentspec.gateway.render import content_event, report_event, whole_answer
 from agentspec.gateway.surface import Caller, OpenAIErrors, Started
@@ -68,6 +69,10 @@ class ChatAnswer:
 
     def chunk(self, chunk: ChatChunk) -> bytes:
         self._pattern = self._pattern or chunk
+        for choice in chunk.choices:
+            # Servers open with an empty text; one that calls tools alone has none, as when whole.
+            if choice.delta.role and choice.delta.content == "" and not choice.finish_reason:
+                choice.delta.content = UNSET
         if self._gate is not None:
             chunk = self._gate.chunk(chunk)
         return content_event(self._think.chunk(chunk))

@@ -37,7 +37,7 @@ def closed(count: int, member: Any = TEXT, *, required: bool = True) -> dict[str
 BOMBS: dict[str, Any] = {
     "intersections": {"allOf": [{"type": "string", "pattern": f"^.*{i}.*$"} for i in range(200)]},
     "multiples": {"anyOf": [{"type": "integer", "multipleOf": 991 - i} for i in range(60)]},
-    "a long constant": {"const": "x" * 900_000},
+    "a long constant": {"const": "x" * 4_000_000},
     "optional members": closed(40, closed(400, required=False)),
 }
 HARMLESS: dict[str, Any] = {

@@ -99,7 +99,8 @@ def test_arm(since: float, until: float, off: set[int], expected: str):
 
 def test_without_a_share_or_drafters_there_are_no_windows():
     assert ControlWindows.of(EngineSettings(control_share=0.0)) is None
-    assert ControlWindows.of(EngineSettings(draft_sources=[])) is None
+    assert ControlWindows.of(EngineSettings(draft_sources=[], drafts=[])) is None
+    assert ControlWindows.of(EngineSettings(draft_sources=[])) is not None
     assert ControlWindows.of(EngineSettings()) is not None
 
 

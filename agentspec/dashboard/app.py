@@ -3,8 +3,10 @@ work in them, in its thread pool and not on the event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -36,12 +38,13 @@ def router(
 
     ``authorize``: a FastAPI dependency that raises unless the caller may see the pages; style sheet
     and icon need none. ``clock``: seconds since 1970. ``context``: what the pages are told beside
-    the ledger. Connects to nothing before the first page; while the database is away or not at this
-    code's revision, pages answer 503 and say why.
+    the ledger. Connects to nothing before the first page, and lets go of it when the app ends;
+    while the database is away or not at this code's revision, pages answer 503 and say why.
     """
-    routes = APIRouter(include_in_schema=False)
+    board = Board(database_url)
+    routes = APIRouter(include_in_schema=False, lifespan=_closing(board))
     guarded = APIRouter(dependencies=[Depends(authorize)] if authorize else [])
-    site = Site(Board(database_url), context or Context(), clock, Pages())
+    site = Site(board, context or Context(), clock, Pages())
     _add_overview(guarded, site)
     for name, build in SHEETS.items():
         _add_sheet(guarded, site, name, build)
@@ -56,6 +59,15 @@ def router(
         return asset_response(name)
 
     return routes
+
+
+def _closing(board: Board) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_: Any) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(board.close)
+
+    return lifespan
 
 
 def _add_overview(routes: APIRouter, site: Site) -> None:

@@ -23,6 +23,7 @@ from .context import Context, Plane
 from .rates import PlaceRates
 from .speller import Rows, Speller
 from .tree import block_tree
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -90,6 +91,7 @@ class BlockDrafter:
         self._rates = None if config.confidence else PlaceRates()
         self._speller = Speller(name, config, chain, self._rates, blind=self.options.blind)
         self._contexts: dict[int, Context] = {}
+        self._waiting = Waiting()
         self._ids = chain.head.target_id
         branches = self.options.branches or (4 if config.method == "jetspec" else 1)
         self._branches = 1 if config.markov_rank else branches
@@ -104,11 +106,17 @@ class BlockDrafter:
         return window if context.known < window else 0
 
     def observe(self, observed: Sequence[Observed]) -> None:
+        self._write(self._waiting.take(observed))
+
+    def _write(self, observed: Sequence[Observed]) -> None:
+        if not observed:
+            return
         self._backbone.extend([Chunk(o.view.pages, o.start, o.features) for o in observed])
         for seen in observed:
             self._plane.extend(self._contexts[seen.view.sequence_id], seen)
 
     def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
+        self._write(self._waiting.due(view.sequence_id for view in views))
         proposals = [EMPTY] * len(views)
         asked = list(enumerate(zip(views, limits, strict=True)))
         for first in range(0, len(asked), MOST_BLOCKS):
@@ -178,4 +186,5 @@ class BlockDrafter:
                 break
 
     def close(self, view: DraftView) -> None:
+        self._write(self._waiting.closing(view))
         del self._contexts[view.sequence_id]

@@ -25,6 +25,7 @@ from .context import Context, Plane
 from .drawing import Drawing
 from .step_backbone import StepBackbone, StepChunk, StepRow
 from .step_config import StepConfig
+from .waiting import Waiting
 
 _LEAST_CONTEXT = 16
 _WIDEST_GAP = 8
@@ -89,11 +90,17 @@ class StepDrafter:
         self._min_survival = min_survival
         self._plane = Plane(backbone.num_pages)
         self._texts: dict[int, _Text] = {}
+        self._waiting = Waiting()
 
     def open(self, view: DraftView) -> None:
         self._texts[view.sequence_id] = _Text(self._plane.open(view))
 
     def observe(self, observed: Sequence[Observed]) -> None:
+        self._write(self._waiting.take(observed))
+
+    def _write(self, observed: Sequence[Observed]) -> None:
+        if not observed:
+            return
         chunks = [
             StepChunk(o.view.pages, o.start, o.features, o.view.tokens[o.start + 1 : o.end + 1])
             for o in observed
@@ -105,6 +112,7 @@ class StepDrafter:
             text.carried = last
 
     def propose(self, views: Sequence[DraftView], limits: Sequence[int]) -> list[Proposal]:
+        self._write(self._waiting.due(view.sequence_id for view in views))
         asked = list(zip(views, limits, strict=True))
         proposals: list[Proposal] = []
         for first in range(0, len(asked), MOST_BLOCKS):
@@ -170,4 +178,5 @@ class StepDrafter:
         """Nothing to learn: true rows come by ``observe``."""
 
     def close(self, view: DraftView) -> None:
+        self._write(self._waiting.closing(view))
         del self._texts[view.sequence_id]

@@ -11,7 +11,7 @@ from agentspec.engine.draft.waiting import MOST_ROWS, Waiting
 from agentspec.engine.sampling import SamplingParams
 
 
-def view(number: int, pages: int = 100) -> DraftView:
+def view(number: int, pages: int = 2000) -> DraftView:
     return DraftView(
         sequence_id=number,
         cache_scope="",

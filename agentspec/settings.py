@@ -67,7 +67,8 @@ class EngineSettings(_Section):
     dtype: "int8": our exact CPU kernels (weights as stored in 4 or 8 bits, int8 activations);
         "bf16", "fp32", "fp64": stock torch; "auto": int8 where it can run, else bf16.
     device: of stock torch's models. tensor_parallel: processes (on CUDA, GPUs) that share a model.
-    exact: no sum is split or ordered by shape, so that the ranks' number changes no bit; slower.
+    exact: no sum is split over ranks, so that their number changes no bit; slower. (What company
+        a request has may still change bits of stock torch: the report's ``exact`` stays false.)
     rope_scale: a window of so many times the model's positions, which costs quality (see ``bench
         quality``); ``context_tokens`` may be as large. rope_scaling: how they are stretched.
     threads: 0: as many as suit this machine. page_tokens: of the K/V pool, 16 for our kernels.

@@ -56,7 +56,8 @@ class Limits:
         self._metered = metered
         self._prices = prices
         self._clock = clock
-        self._running: dict[str, tuple[Estimate, list[tuple[Account, int]]]] = {}
+        self._running: dict[str, tuple[Estimate, list[tuple[Account, int, int]]]] = {}
+        """id -> its estimate, and of each limit (account, estimated amount, reserved)."""
 
     async def admit(self, id: str, identity: Identity, wanting: Wanting) -> dict[str, str]:
         """Reserve, and return the headers that tell what is left.
@@ -91,9 +92,8 @@ class Limits:
                 for account, amount in lacking:  # nobody waits for it any more
                     account.needed = max(0, account.needed - amount)
                 raise
-        for account, amount in parts:
-            account.take(amount)
-        self._running[id] = (found, parts)
+        taken = [(account, amount, account.take(amount)) for account, amount in parts]
+        self._running[id] = (found, taken)
         if any(account.low() for account, _ in parts):
             self._pump.nudge()
         return limits_told.headers(wanting.surface, [a for a, _ in parts], now_ms)
@@ -120,8 +120,8 @@ class Limits:
         found, parts = self._running.pop(record.id, (None, ()))
         if found is None:
             return
-        for account, amount in parts:
-            account.settle(amount, found.used(account.limit.kind, record))
+        for account, amount, reserved in parts:
+            account.settle(amount, reserved, found.used(account.limit.kind, record))
 
     async def aclose(self) -> None:
         await self._pump.aclose()

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from agentspec.store.budgets import MOST, RPM, Limit, Period, bounded
 from agentspec.store.leases import SPARE_SHARE, Ask, Grant, Place
 
+FORGETTING = 0.1
+"""Share of a request in ``Account.ratio`` that came to less, beside its estimate, than others."""
+
 REFUSED_S = 0.25
 """After the database said that there is no more, for how long it isn't asked again."""
 
@@ -21,7 +24,7 @@ class Account:
     """One limit in one period. Times are monotonic seconds.
 
     remaining: what any process might still get, by the last exchange. taken: since the last beat.
-    needed: amounts that requests wait for.
+    needed: amounts that requests wait for. ratio: how many times its estimate a request comes to.
     """
 
     limit: Limit
@@ -34,6 +37,7 @@ class Account:
     remaining: int = 0
     until_s: float = 0.0
     refused_until_s: float = 0.0
+    ratio: float = 1.0
     spare: int = field(default=0, repr=False)
 
     @property
@@ -55,19 +59,29 @@ class Account:
             self.free = min(self.free, 0)
         return self.free >= amount
 
-    def take(self, amount: int) -> None:
-        self.free -= amount
-        self.taken += amount
-        if self.at_once:
-            self.spent += amount
-        else:
-            self.reserved += amount
+    def take(self, amount: int) -> int:
+        """Let a request in that is estimated so; returns what is reserved for it.
 
-    def settle(self, reserved: int, used: int) -> None:
-        """What was taken turned out as ``used``. More than was taken: ``free`` may get negative."""
+        Where requests came to more than their estimates, that is more, as far as the slice goes:
+        else it would let in too many before the first of them tell what they used.
+        """
+        taken = max(amount, min(self.free, round(amount * self.ratio)))
+        self.free -= taken
+        self.taken += taken
+        if self.at_once:
+            self.spent += taken
+        else:
+            self.reserved += taken
+        return taken
+
+    def settle(self, amount: int, reserved: int, used: int) -> None:
+        """What was estimated as ``amount`` turned out as ``used``. More than was reserved: ``free``
+        may get negative."""
         if self.at_once:
             return
         used = bounded(used)
+        came = max(1.0, used / max(amount, 1))
+        self.ratio += (came - self.ratio) * (1.0 if came > self.ratio else FORGETTING)
         self.reserved -= reserved
         self.spent = min(self.spent + used, MOST)
         self.free = max(self.free + reserved - used, -MOST)

@@ -287,10 +287,23 @@ async def test_only_our_engine_is_held_by_a_budget_without_a_price(tmp_path, poo
     await limits.aclose()
 
 
+def test_what_comes_to_more_than_estimated_is_reserved_as_it_comes():
+    """A slice then lets in as many as it covers; near its end one is let in by its estimate."""
+    account = Account(Limit("key:k", "tpm", 1000), ALWAYS, free=1000, until_s=1.0)
+    assert account.take(10) == 10
+    account.settle(10, 10, 400)  # 40 times its estimate
+    assert account.take(10) == 400
+    assert account.free == 200 and account.has(10, 0.0)
+    assert account.take(10) == 200
+    assert not account.has(10, 0.0)
+    account.settle(10, 400, 10)
+    assert account.ratio == pytest.approx(40 - 3.9)
+
+
 def test_settling_more_than_was_reserved_is_owed():
     account = Account(Limit("key:k", "tpm", 100), ALWAYS, free=10, until_s=1.0)
-    account.take(10)
-    account.settle(10, 35)
+    assert account.take(10) == 10
+    account.settle(10, 10, 35)
     assert (account.free, account.reserved, account.spent) == (-25, 0, 35)
     account.needed = 5
     ask = account.ask()

@@ -39,8 +39,6 @@ BOMBS: dict[str, Any] = {
     "multiples": {"anyOf": [{"type": "integer", "multipleOf": 991 - i} for i in range(60)]},
     "optional members": closed(40, closed(400, required=False)),
 }
-BORDERLINE: dict[str, Any] = {"a long constant": {"const": "x" * 900_000}}
-"""Takes about the limit: built or refused, as the machine is."""
 HARMLESS: dict[str, Any] = {
     "5,000 properties": closed(5000),
     "10,000 values": {"enum": [f"value number {i}" for i in range(10_000)]},
@@ -69,14 +67,13 @@ print(json.dumps([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, e
 def test_bombs_are_refused_and_leave_nothing_in_memory():
     done = subprocess.run(
         [sys.executable, "-c", _MEASURED],
-        input=json.dumps(BOMBS | BORDERLINE),
+        input=json.dumps(BOMBS),
         capture_output=True,
         text=True,
         check=True,
     )
     grown_kib, ended = json.loads(done.stdout)
-    assert all("to compile" in ended[name] for name in BOMBS), ended
-    assert all(ended[name] == "built" or "to compile" in ended[name] for name in BORDERLINE), ended
+    assert all("to compile" in message for message in ended.values()), ended
     assert grown_kib * 1024 < 64 * MIB
 
 

@@ -29,9 +29,7 @@ def page(files: Seq[Path]) -> str:
 def section(document: dict[str, Any]) -> str:
     """One file's: heading, where it comes from, its results as a table."""
     rows = document["results"]
-    first = rows[0] if rows else {}
-    columns = [n for n, value in first.items() if n not in _LEFT_OUT and _plain(value)]
-    columns = columns[:_MOST_COLUMNS]
+    columns = _columns(rows)[:_MOST_COLUMNS]
     table = [_line(columns), _line(["---"] * len(columns))]
     table += [_line([_cell(row.get(name)) for name in columns]) for row in rows]
     command = document["command"]
@@ -40,9 +38,20 @@ def section(document: dict[str, Any]) -> str:
     )
 
 
+def _columns(rows: Seq[dict[str, Any]]) -> list[str]:
+    """What some row has a figure or a word for, in the order of first sight."""
+    names = dict.fromkeys(name for row in rows for name in row if name not in _LEFT_OUT)
+    values = {name: [row.get(name) for row in rows] for name in names}
+    return [
+        name
+        for name, found in values.items()
+        if all(map(_plain, found)) and any(value is not None for value in found)
+    ]
+
+
 def _title(command: str) -> str:
     words = shlex.split(command)
-    return " ".join(words[1:3]) if words[1:2] == ["bench"] else words[-1]
+    return " ".join(words[1:3]) if words[1:2] in (["bench"], ["route"]) else words[-1]
 
 
 def _origin(document: dict[str, Any]) -> str:

@@ -31,6 +31,19 @@ def test_a_page_says_where_its_figures_come_from(tmp_path: Path):
     assert "| a | 123.5 | 0.0032 | 6 |\n| b |  | -0.5000 | 0 |" in text
 
 
+def test_a_column_that_only_a_later_row_fills_is_shown_and_an_empty_one_is_not(tmp_path: Path):
+    rows = [
+        {"what": "fill", "rows_s": 15000.5, "p95_ms": None, "failed": None},
+        {"what": "totals", "rows_s": None, "p95_ms": 3.5, "failed": None, "lost": 0},
+    ]
+    document = report.build(rows, versions={}) | {"command": "agentspec route bench --n 2"}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    text = page.page([tmp_path / "a.json"])
+    assert "## route bench\n" in text
+    assert "| what | rows_s | p95_ms | lost |" in text
+    assert "| fill | 15000.5 |  |  |\n| totals |  | 3.50 | 0 |" in text
+
+
 def test_memory_of_this_process():
     held = bytearray(64 << 20)
     now, most = start.memory_mib(os.getpid())

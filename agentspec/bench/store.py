@@ -19,10 +19,11 @@ from agentspec.dashboard.pages import Frame, Pages
 from agentspec.dashboard.ranges import RANGES
 from agentspec.dashboard.sheets import SHEETS, Builder
 from agentspec.dashboard.view import View, parse_view
-from agentspec.settings import StoreSettings
+from agentspec.settings import PoolSettings, StoreSettings
 from agentspec.store.acceptance import acceptance
 from agentspec.store.board import Board
 from agentspec.store.breakdown import breakdown
+from agentspec.store.choices import choices
 from agentspec.store.database import connect
 from agentspec.store.journal import Journal
 from agentspec.store.latency import latency
@@ -48,6 +49,7 @@ COLUMNS = ["database", "what", "rows_s", "p95_ms", "n", "lost", "failed", "bytes
 PARTS = ("writer", "away", "kills", "migrations", "synthetic")
 BATCH_ROWS = 20_000
 JSON_COLUMNS = ("spec_sources", "spec_hist", "decision")
+_FILTERED = {"": {}, " of a backend": {"backend": "vllm"}, " of a key": {"key": "key-003"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,18 +208,23 @@ def _questions(database: Database, plan: Plan, now_ms: int) -> list[dict[str, An
 
 
 def _pages(database: Database, plan: Plan, now_ms: int) -> list[dict[str, Any]]:
-    """The dashboard's other pages, questions and rendering, over the longest range."""
+    """The dashboard's other pages, questions and rendering, over the longest range: of all
+    requests, of one backend, of one key; with pools, whose bills and savings are the most work."""
     board, pages = Board(database.url), Pages()
+    pool = PoolSettings(gpus=1, gpu_usd_per_h=2.5)
+    context = Context(pools={"engine": pool, "vllm": pool})
     found = []
-    for name, build in SHEETS.items():
-        view = parse_view(f"/dashboard/{name}", {"range": RANGES[-1].name}, now_ms)
+    for (name, build), (of, filters) in itertools.product(SHEETS.items(), _FILTERED.items()):
+        query = {"range": RANGES[-1].name, **filters}
+        view = parse_view(f"/dashboard/{name}", query, now_ms)
 
         def page(view: View = view, build: Builder = build) -> None:
-            with board.look(view.window) as look:
-                sheet = build(look, view, Context())
-            pages.sheet(Frame("", view.path), view, sheet, {})
+            with board.look(view.window, view.where) as look:
+                offered = look.ask(choices)
+                sheet = build(look, view, context)
+            pages.sheet(Frame("", view.path), view, sheet, offered)
 
-        found.append({"what": f"page {name} {view.chosen.name}"} | _timed(page, plan))
+        found.append({"what": f"page {name}{of} {view.chosen.name}"} | _timed(page, plan))
     board.close()
     return found
 

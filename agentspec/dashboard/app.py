@@ -21,7 +21,7 @@ from .context import Context
 from .pages import Frame, Pages
 from .serving import COOKIE, SECURITY_HEADERS, THEMES, Site
 from .sheet import Block, Sheet
-from .sheets import SHEETS
+from .sheets import PARAMETERS, SHEETS
 from .view import View
 
 _YEAR_S = 31_536_000
@@ -73,9 +73,8 @@ def _closing(board: Board) -> Callable[[Any], AbstractAsyncContextManager[None]]
 def _add_overview(routes: APIRouter, site: Site) -> None:
     @routes.get("/dashboard")
     def overview(request: Request) -> Response:
-        view = site.view(request)
-
         def render(frame: Frame) -> tuple[str, int]:
+            view = site.view(request)
             with site.board.look(view.window, view.where) as look:
                 found, blocks = overview_page.overview(look, view)
                 offered = look.ask(choices)
@@ -86,9 +85,8 @@ def _add_overview(routes: APIRouter, site: Site) -> None:
 
     @routes.get("/dashboard/overview.csv")
     def table(request: Request, block: str = "") -> Response:
-        view = site.view(request, "/dashboard")
-
         def find() -> list[Block]:
+            view = site.view(request, "/dashboard")
             with site.board.look(view.window, view.where) as look:
                 return overview_page.overview(look, view)[1]
 
@@ -98,12 +96,11 @@ def _add_overview(routes: APIRouter, site: Site) -> None:
 def _add_sheet(
     routes: APIRouter, site: Site, name: str, build: Callable[[Look, View, Context], Sheet]
 ) -> None:
-    path = f"/dashboard/{name}"
+    path, own = f"/dashboard/{name}", PARAMETERS.get(name, ())
 
     def page(request: Request) -> Response:
-        view = site.view(request)
-
         def render(frame: Frame) -> tuple[str, int]:
+            view = site.view(request, own=own)
             with site.board.look(view.window, view.where) as look:
                 offered = look.ask(choices)
                 look.take_sql()
@@ -113,9 +110,8 @@ def _add_sheet(
         return site.answer(request, render)
 
     def table(request: Request, block: str = "") -> Response:
-        view = site.view(request, path)
-
         def find() -> list[Block]:
+            view = site.view(request, path, own)
             with site.board.look(view.window, view.where) as look:
                 return list(build(look, view, site.context).blocks)
 

@@ -17,7 +17,7 @@ from .sheet import Block, Column
 
 def asked(look: Look, block: Block, rows_url: str = "") -> Block:
     """The block with the SQL run since the last one, and a link to the rows."""
-    return replace(block, sql=look.take_sql(), rows_url=rows_url)
+    return replace(block, sql=look.take_sql(), rows_url=rows_url or block.rows_url)
 
 
 def where_told(look: Look, slug: str, title: str, build: Callable[[], Block]) -> Block:

@@ -120,7 +120,7 @@ def _by(look: Look, view: View, name: str) -> Block:
             share("From the cache", "cached_share"),
         ],
         rows,
-        links=[view.rows(**{name: row[0]}) if row[0] else "" for row in rows],
+        links=[view.rows(**{name: row[0]}) for row in rows],
         empty="" if rows else "No request in this range.",
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agentspec.settings import PoolSettings
@@ -20,7 +21,7 @@ from agentspec.store.series import series
 from agentspec.store.window import Window
 
 from . import text
-from .blocks import asked, label, money, number, share
+from .blocks import asked, label, money, number, share, where_told
 from .context import Context
 from .figures import cost_over_time
 from .params import BadParameter
@@ -41,13 +42,13 @@ def cost(look: Look, view: View, context: Context) -> Sheet:
     pools = context.pools
     found = look.ask(glance, pools, window)
     sql = look.take_sql()
-    blocks = [_parts(found, pools, sql), _billed(found.billed, view, sql)]
-    over_time = look.ask(series, look.slice, view.chosen.bucket_ms)
-    blocks.insert(0, asked(look, cost_over_time(over_time, view.chosen), view.rows()))
+    bare = replace(view, filters={})  # what money is told of is in no filter
+    blocks = [_parts(found, pools, sql, bare), _billed(found.billed, bare, sql)]
+    blocks.insert(0, where_told(look, "cost", "Cost", lambda: _over_time(look, view)))
     part = look.aside(narrowed, window)
-    blocks.append(asked(look, _kinds(look.ask(spends, part, but=list(pools)), part, window)))
-    blocks.append(asked(look, _saved(look, context, part, window)))
-    blocks += _elsewhere(look, view, found, part)
+    blocks.append(asked(look, _kinds(look.ask(spends, part, but=list(pools)), part, window, bare)))
+    blocks.append(asked(look, _saved(look, context, part, window, bare)))
+    blocks += _elsewhere(look, bare, found, part)
     notes = []
     if view.filters:
         notes.append("Only the first chart follows the filters: money is told of whole backends.")
@@ -63,6 +64,11 @@ def cost(look: Look, view: View, context: Context) -> Sheet:
         blocks,
         [_price_field(look, view)],
     )
+
+
+def _over_time(look: Look, view: View) -> Block:
+    told = look.ask(series, look.slice, view.chosen.bucket_ms)
+    return replace(cost_over_time(told, view.chosen), rows_url=view.rows())
 
 
 def tiles(found: Glance) -> list[Tile]:
@@ -81,7 +87,9 @@ def tiles(found: Glance) -> list[Tile]:
     ]
 
 
-def _parts(found: Glance, pools: Mapping[str, PoolSettings], sql: tuple[str, ...]) -> Block:
+def _parts(
+    found: Glance, pools: Mapping[str, PoolSettings], sql: tuple[str, ...], view: View
+) -> Block:
     rows: list[tuple[Any, ...]] = []
     notes = []
     for name, bill in found.bills.items():
@@ -102,6 +110,7 @@ def _parts(found: Glance, pools: Mapping[str, PoolSettings], sql: tuple[str, ...
         + [money("Cost", "cost_nusd"), share("Share", "share")],
         rows,
         sql=sql,
+        links=[view.rows(backend=row[0]) for row in rows],
         empty=""
         if rows
         else "None has a price. Give it one under backends.NAME.pool in the settings: GPUs, "
@@ -137,13 +146,13 @@ def _billed(billed: list[Billed], view: View, sql: tuple[str, ...]) -> Block:
             + (None if b.unpriced == b.requests else b.cost_nusd,)
             for b in billed
         ],
-        links=[view.rows(backend=b.backend) if b.backend else "" for b in billed],
+        links=[view.rows(backend=b.backend) for b in billed],
         sql=sql,
         empty="" if billed else f"No other request in the {view.chosen.title}.",
     )
 
 
-def _kinds(found: list[Spend], part: Window, window: Window) -> Block:
+def _kinds(found: list[Spend], part: Window, window: Window, view: View) -> Block:
     rows = [
         (s.backend, s.fresh_nusd, s.cached_nusd, s.out_nusd, s.failed_nusd)
         + (s.total_nusd, _m(s), s.unknown)
@@ -165,6 +174,7 @@ def _kinds(found: list[Spend], part: Window, window: Window) -> Block:
             number("Of unknown cost", "unknown"),
         ],
         rows,
+        links=[view.rows(backend=row[0]) for row in rows],
         empty="" if rows else "No request of known cost in this range.",
     )
 
@@ -174,7 +184,7 @@ def _m(spend: Spend) -> int | None:
     return None if told is None else round(told)
 
 
-def _saved(look: Look, context: Context, part: Window, window: Window) -> Block:
+def _saved(look: Look, context: Context, part: Window, window: Window, view: View) -> Block:
     backends = [*context.pools]
     rows = []
     for name in backends:
@@ -197,6 +207,7 @@ def _saved(look: Look, context: Context, part: Window, window: Window) -> Block:
             label("Not known because", "unknown"),
         ],
         rows,
+        links=[view.rows(backend=row[0]) for row in rows],
         empty="" if rows else "No self-hosted backend has a price (backends.NAME.pool).",
     )
 
@@ -251,6 +262,7 @@ def _elsewhere(look: Look, view: View, found: Glance, part: Window) -> list[Bloc
             label("Tokenizer", "tokenizer"),
         ],
         rows if whole else [],
+        links=[view.rows(backend=row[0]) for row in rows] if whole else [],
         empty=empty,
     )
     return [asked(look, block)]

@@ -15,4 +15,4 @@ def parse_cursor(text: str) -> tuple[int, str] | None:
     ts_ms, dot, id = text.partition(".")
     if not dot or not ts_ms.isascii() or not ts_ms.isdigit() or len(ts_ms) > 15:
         return None
-    return int(ts_ms), id
+    return int(ts_ms), id.replace("\0", "\ufffd")  # PostgreSQL holds no NUL

@@ -108,7 +108,7 @@ def _told(look: Look, view: View) -> Block:
             number("Out", "out_tok"),
         ],
         rows,
-        links=[view.rows(backend=row[0]) if row[0] else "" for row in rows],
+        links=[view.rows(backend=row[0]) for row in rows],
         empty="" if rows else f"No request in the {view.chosen.title}.",
     )
     return asked(look, block)

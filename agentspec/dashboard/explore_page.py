@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentspec.store.board import Look
@@ -26,12 +26,14 @@ Sums = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """sums: those that ``value`` needs. value: None where it isn't known."""
+    """sums: those that ``value`` needs. value: None where it isn't known. answered: of requests
+    that ended well only; others have no such time, or one that says nothing."""
 
     title: str
     sums: tuple[str, ...]
     value: Callable[[Sums], Any]
     form: Callable[[Any], str] = text.exact
+    answered: bool = False
 
 
 def _sum(title: str, name: str, form: Callable[[Any], str] = text.exact) -> Measure:
@@ -44,7 +46,12 @@ def _share(title: str, part: str, whole: str) -> Measure:
 
 MEASURES: dict[str, Measure] = {
     "requests": _sum("Requests", "requests"),
-    "cost_nusd": _sum("Known cost", "cost_nusd", text.usd),
+    "cost_nusd": Measure(
+        "Known cost",
+        ("cost_nusd", "unpriced", "requests"),
+        lambda one: one["cost_nusd"] if one["unpriced"] < one["requests"] else None,
+        text.usd,
+    ),
     "unpriced": _sum("Requests of unknown cost", "unpriced"),
     "in_tok": _sum("Input tokens", "in_tok"),
     "cached_share": _share("Input from the cache", "cached_tok", "in_tok"),
@@ -60,6 +67,7 @@ MEASURES: dict[str, Measure] = {
         ("e2e_us", "requests"),
         lambda one: ratio(one["e2e_us"] / 1000, one["requests"]),
         text.duration,
+        answered=True,
     ),
     "accepted_length": Measure(
         "Tokens a step",
@@ -102,7 +110,7 @@ def explore(look: Look, view: View, _: Context) -> Sheet:
     first = one_of(view, "by", DIMENSIONS, "model")
     second = one_of(view, "then", {**DIMENSIONS, "none": ""}, "none")
     by = [first] if second in ("none", first) else [first, second]
-    groups = _groups(look, MEASURES[chosen].sums, by)
+    groups = _groups(look, MEASURES[chosen], by)
     block = asked(look, _block(groups, chosen, by, view))
     names = [(name, measure.title) for name, measure in MEASURES.items()]
     dimensions = list(DIMENSIONS.items())
@@ -118,11 +126,14 @@ def explore(look: Look, view: View, _: Context) -> Sheet:
     )
 
 
-def _groups(look: Look, names: tuple[str, ...], by: list[str]) -> dict[tuple, dict[str, int]]:
+def _groups(look: Look, measure: Measure, by: list[str]) -> dict[tuple, dict[str, int]]:
     """The sums by the properties; a project is that of a request's key."""
     columns = [("key_id" if name == "project" else name) for name in by]
-    summed = tuple(dict.fromkeys((*names, "requests")))
-    found = look.ask(grouped, look.slice, summed, by=tuple(dict.fromkeys(columns)))
+    summed = tuple(dict.fromkeys((*measure.sums, "requests")))
+    part = look.slice
+    if measure.answered:
+        part = replace(part, where={"status": "ok", **part.where})
+    found = look.ask(grouped, part, summed, by=tuple(dict.fromkeys(columns)))
     if "project" not in by:
         return found
     known = look.aside(keys_and_projects, 0).keys
@@ -145,7 +156,8 @@ def _block(groups: Mapping[tuple, Sums], chosen: str, by: list[str], view: View)
     told.sort(key=lambda row: (row[1] is None, -(row[1] or 0), row[0]))
     told = told[:SHOWN]
     names = [" / ".join(part or "(none)" for part in key) for key, _, _ in told]
-    drawn = [(name, row[1] or 0) for name, row in zip(names, told, strict=True)][:DRAWN]
+    known = [(name, row[1]) for name, row in zip(names, told, strict=True) if row[1] is not None]
+    drawn = known[:DRAWN]
     axis = Columns([name for name, _ in drawn], thin([_short(name) for name, _ in drawn], 8))
     title = f"{measure.title} by {' and '.join(DIMENSIONS[name].lower() for name in by)}"
     columns = [label(DIMENSIONS[name], name) for name in by]
@@ -153,7 +165,11 @@ def _block(groups: Mapping[tuple, Sums], chosen: str, by: list[str], view: View)
     if chosen != "requests":
         columns.append(number("Requests", "requests"))
     layer = Layer(measure.title, "c-out", [value for _, value in drawn])
-    more = f" The chart has the first {DRAWN}." if len(told) > DRAWN else ""
+    more = f" The chart has the first {DRAWN}." if len(known) > DRAWN else ""
+    if len(groups) > SHOWN:
+        more += f" Table and CSV have the first {SHOWN}."
+    if measure.answered and "status" not in view.filters:
+        more += " Of answered requests."
     return Block(
         "groups",
         title,
@@ -172,6 +188,7 @@ def _short(name: str) -> str:
 
 def _link(view: View, by: list[str], key: tuple[str, ...]) -> str:
     """The rows of a group, where the list can be filtered by all of its properties."""
-    if not all(name in _FILTER_OF and value for name, value in zip(by, key, strict=True)):
+    pairs = list(zip(by, key, strict=True))
+    if any(name not in _FILTER_OF or (name == "project" and not value) for name, value in pairs):
         return ""
-    return view.rows(**{_FILTER_OF[name]: value for name, value in zip(by, key, strict=True)})
+    return view.rows(**{_FILTER_OF[name]: value for name, value in pairs})

@@ -104,7 +104,8 @@ def by_position(acceptance: Acceptance) -> Block:
     return Block(
         "positions",
         "Acceptance by draft position",
-        "Share of verification steps in which the drafted token at that position was accepted.",
+        "Share of all verification steps in which the drafted token at that position was accepted; "
+        "a step that verified fewer drafts counts as one that accepted none there.",
         [Column("Position", "position"), Column("Accepted", "accepted_share", text.share)],
         list(zip(names, shares, strict=True)),
         curve("Acceptance by draft position", columns, layer, text.share, highest=1.0),
@@ -172,11 +173,12 @@ def cost_over_time(series: list[Bucket], chosen: Range) -> Block:
         failed = [b.cost_failed_nusd for b in series]
         layers.append(Layer("calls that failed before", "c-failed", failed))
     columns = time_columns([b.start_ms for b in series], chosen)
-    free = not any(b.cost_nusd for b in series)
+    unknown = sum(b.unpriced for b in series)
+    told = f" Not in it: {text.plural(unknown, 'request')} of unknown cost." if unknown else ""
     return Block(
         "cost",
         "Cost",
-        f"US dollars per {chosen.bucket_title} at the configured prices.",
+        f"US dollars per {chosen.bucket_title} at the configured prices.{told}",
         [
             START,
             Column("Cached input", "cost_cached_nusd", text.usd),
@@ -187,10 +189,18 @@ def cost_over_time(series: list[Bucket], chosen: Range) -> Block:
         rows_of(columns, layers),
         stacked(_over_time("Cost", chosen), columns, layers, lambda v: text.usd(round(v))),
         layers,
-        "Nothing was billed in this range. Prices stand under models.NAME.price in the settings."
-        if free
-        else "",
+        _unbilled(series, unknown),
     )
+
+
+def _unbilled(series: list[Bucket], unknown: int) -> str:
+    """Why there is nothing to draw; "" where there is. What nobody knows is not nothing."""
+    if any(b.cost_nusd for b in series):
+        return ""
+    prices = "Prices stand under models.NAME.price in the settings."
+    if unknown:
+        return f"What {text.plural(unknown, 'request')} of this range cost isn't known. {prices}"
+    return f"Nothing was billed in this range. {prices}"
 
 
 def rows_of(columns: Columns, layers: Sequence[Layer]) -> list[tuple[Any, ...]]:

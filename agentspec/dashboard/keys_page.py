@@ -6,25 +6,32 @@ from agentspec.store.board import Look
 from agentspec.store.grouping import grouped
 from agentspec.store.keys_report import KeysOverview
 
-from .blocks import asked, label, money, number
+from .blocks import label, money, number, where_told
 from .sheet import Block
 from .view import View
 
 _SUMS = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
+_TITLE = "Used by key"
 
 
 def usage_block(look: Look, view: View, known: KeysOverview) -> Block:
     """Sums by key, the dearest first; requests without a key, and keys of old, included."""
+    return where_told(look, "usage", _TITLE, lambda: _usage(look, view, known))
+
+
+def _usage(look: Look, view: View, known: KeysOverview) -> Block:
     names = {key.record.id: (key.record.name, key.record.project or "") for key in known.keys}
     found = look.ask(grouped, look.slice, _SUMS, by=("key_id",))
     ranked = sorted(found.items(), key=lambda item: (-item[1]["cost_nusd"], item[0]))
-    rows = [
-        (names.get(id, ("", ""))[0] or id, id, names.get(id, ("", ""))[1], *one.values())
-        for (id,), one in ranked
-    ]
-    block = Block(
+    rows = []
+    for (id,), one in ranked:
+        name, project = names.get(id, (id, ""))
+        cost = one["cost_nusd"] if one["unpriced"] < one["requests"] else None
+        sums = [one[name] for name in _SUMS[:-1]]
+        rows.append((name or id, id, project, *sums, cost))
+    return Block(
         "usage",
-        "Used by key",
+        _TITLE,
         f"Requests of the {view.chosen.title}; '(none)': no key was asked for.",
         [
             label("Name", "name"),
@@ -38,7 +45,6 @@ def usage_block(look: Look, view: View, known: KeysOverview) -> Block:
             money("Known cost", "cost_nusd"),
         ],
         rows,
-        links=[view.rows(key=row[1]) if row[1] else "" for row in rows],
-        empty="" if rows else f"No request in the {view.chosen.title}.",
+        links=[view.rows(key=row[1]) for row in rows],
+        empty="" if rows else f"No such request in the {view.chosen.title}.",
     )
-    return asked(look, block)

@@ -33,9 +33,8 @@ def add(routes: APIRouter, site: Site) -> None:
 def _requests(routes: APIRouter, site: Site) -> None:
     @routes.get("/dashboard/requests")
     def requests(request: Request, before: str = "") -> Response:
-        view = site.view(request)
-
         def render(frame: Frame) -> tuple[str, int]:
+            view = site.view(request)
             size, after = site.pages.list_size, parse_cursor(before)
             with site.board.look(view.window, view.where) as look:
                 # A session's rows have an index; for others the slice says whether they are few.
@@ -56,9 +55,8 @@ def _requests(routes: APIRouter, site: Site) -> None:
 def _one_request(routes: APIRouter, site: Site) -> None:
     @routes.get("/dashboard/requests/{id:path}")
     def one_request(request: Request, id: str) -> Response:
-        view = site.view(request)
-
         def render(frame: Frame) -> tuple[str, int]:
+            view = site.view(request)
             kept = id.replace("\0", "\ufffd")
             with site.board.look(view.window) as look:
                 record = look.ask(one, kept)
@@ -74,9 +72,8 @@ def _one_request(routes: APIRouter, site: Site) -> None:
 def _one_session(routes: APIRouter, site: Site) -> None:
     @routes.get("/dashboard/sessions/{id:path}")
     def one_session(request: Request, id: str, key: str | None = None) -> Response:
-        view = site.view(request)
-
         def render(frame: Frame) -> tuple[str, int]:
+            view = site.view(request)
             kept = id.replace("\0", "\ufffd")
             with site.board.look(view.window) as look:
                 found = look.ask(session, kept, key)
@@ -94,23 +91,22 @@ def _one_session(routes: APIRouter, site: Site) -> None:
 def _keys(routes: APIRouter, site: Site) -> None:
     @routes.get("/dashboard/keys")
     def keys(request: Request) -> Response:
-        view = site.view(request)
-
         def render(frame: Frame) -> tuple[str, int]:
-            with site.board.look(view.window) as look:
+            view = site.view(request)
+            with site.board.look(view.window, view.where) as look:
+                offered = look.ask(choices)
                 found = look.ask(keys_and_projects, view.now_ms)
                 look.take_sql()
                 used = usage_block(look, view, found)
-            return site.pages.keys(frame, view, found, used), 200
+            return site.pages.keys(frame, view, found, used, offered), 200
 
         return site.answer(request, render)
 
     @routes.get("/dashboard/keys.csv")
     def table(request: Request, block: str = "") -> Response:
-        view = site.view(request, "/dashboard/keys")
-
         def find() -> list[Block]:
-            with site.board.look(view.window) as look:
+            view = site.view(request, "/dashboard/keys")
+            with site.board.look(view.window, view.where) as look:
                 return [usage_block(look, view, look.ask(keys_and_projects, view.now_ms))]
 
         return site.csv(block, find)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agentspec.store.board import Look
-from agentspec.store.concurrency import Band, bands, run_of
+from agentspec.store.concurrency import Band, Run, bands, merged, run_of
 from agentspec.store.sample import sample
 
 from . import text
-from .blocks import asked, decimal, label, number, time_ms
+from .blocks import decimal, label, number, time_ms
 from .charts import Columns, Layer, curves
 from .context import Context
 from .figures import plain
@@ -17,7 +19,9 @@ from .sheet import Block, Column, Sheet
 from .tiles import Tile
 from .view import View
 
-_COLUMNS = ["ts_ms", "e2e_ms", "out_tok", "tpot_ms", "spec_window", "status"]
+_COLUMNS = ["ts_ms", "e2e_ms", "out_tok", "tpot_ms", "spec_window", "backend"]
+
+ByBackend = Mapping[str, Sequence[Band]]
 
 ENOUGH = 5
 """Requests of either kind below which medians are not held against each other."""
@@ -27,34 +31,38 @@ def load(look: Look, view: View, _: Context) -> Sheet:
     """The page."""
     found = look.ask(sample, look.slice, _COLUMNS)
     sql = look.take_sql()
-    runs = [run_of(*row[:5]) for row in found.rows if row[1] is not None]
-    levels = bands(runs)
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for *row, backend in found.rows:
+        if backend and row[1] is not None:
+            runs[backend].append(run_of(*row))
+    apart = {name: bands(mine) for name, mine in sorted(runs.items())}
+    levels = merged(apart.values())
     blocks = [throughput(levels, found.told), tpot(levels)]
     most = max((band.high for band in levels), default=0)
     busy_ms = sum(ms for band in levels for ms in band.busy_ms.values())
     tokens = sum(t for band in levels for t in band.tokens.values())
     return Sheet(
         "Load",
-        "Requests in flight are counted from the rows' own times, of what the filters let through: "
-        "filter by one backend to see it alone.",
+        "Requests in flight are counted from the rows' own times, for each backend by itself, of "
+        "what the filters let through: those by anything but a backend leave some that ran uncounted.",
         [
-            Tile("Requests", text.count(len(runs)), found.told),
-            Tile("Most at once", f"up to {most}" if most else text.UNKNOWN, "requests in flight"),
-            Tile("Busy", text.duration(busy_ms), "with a request in flight"),
+            Tile("Requests", text.count(sum(map(len, runs.values()))), found.told),
+            Tile("Most at once", f"up to {most}" if most else text.UNKNOWN, "at one backend"),
+            Tile("Busy", text.duration(busy_ms), f"{text.plural(len(apart), 'backend')} together"),
             Tile(
                 "Throughput",
                 text.decimal(1000 * tokens / busy_ms if busy_ms else None, 1),
                 "tokens/s while busy",
             ),
         ],
-        list(warnings(levels)),
+        warnings(apart),
         [replace(block, sql=sql, rows_url=view.rows()) for block in blocks]
-        + [asked(look, _speedup(levels))],
+        + [replace(_speedup(apart), sql=sql, rows_url=view.rows())],
     )
 
 
 def throughput(levels: list[Band], told: str) -> Block:
-    """Tokens per second of all requests together by concurrency, and by arm."""
+    """Tokens per second of a backend's requests together by concurrency, and by arm."""
     layers = [
         Layer("all", "c-out", [band.all_tok_s for band in levels]),
         Layer("speculating", "c-accept", [band.tok_s("on") for band in levels]),
@@ -65,8 +73,8 @@ def throughput(levels: list[Band], told: str) -> Block:
     return Block(
         "throughput",
         title,
-        f"Tokens/s of all requests together, over {told}. Control windows: stretches in which the "
-        "whole engine does without speculation.",
+        f"Tokens/s of a backend's requests together, over {told}. Control windows: stretches in "
+        "which the whole engine does without speculation.",
         [
             label("In flight", "in_flight"),
             number("Requests", "requests"),
@@ -121,18 +129,26 @@ def tpot(levels: list[Band]) -> Block:
     )
 
 
-def _speedup(levels: list[Band]) -> Block:
+def _speedup(apart: ByBackend) -> Block:
     rows = [
-        (b.title, len(b.tpot_ms["on"]), len(b.tpot_ms["off"]), _ratio(b) if _enough(b) else None)
+        (
+            name,
+            b.title,
+            len(b.tpot_ms["on"]),
+            len(b.tpot_ms["off"]),
+            _ratio(b) if _enough(b) else None,
+        )
+        for name, levels in apart.items()
         for b in levels
     ]
-    known = [row for row in rows if row[1] and row[2]]
+    known = [row for row in rows if row[2] and row[3]]
     return Block(
         "speedup",
         "Speculation against its control",
         "Median time per token in control windows over that while speculating: under 1 it costs. "
         f"A dash: fewer than {ENOUGH} requests of either.",
         [
+            label("Backend", "backend"),
             label("In flight", "in_flight"),
             number("Speculating", "requests_on"),
             number("Control", "requests_off"),
@@ -159,14 +175,14 @@ def _ratio(band: Band) -> float | None:
     return off / on if on and off else None
 
 
-def warnings(levels: list[Band]) -> list[str]:
+def warnings(apart: ByBackend) -> list[str]:
     """A line for each concurrency at which speculation is slower than its control."""
     found = []
-    for band in levels:
+    for name, band in ((name, band) for name, levels in apart.items() for band in levels):
         speedup = _ratio(band)
         if _enough(band) and speedup is not None and speedup < 1:
             found.append(
-                f"With {band.title} in flight speculation is slower than its control: "
+                f"With {band.title} in flight at '{name}' speculation is slower than its control: "
                 f"{speedup:.2f}\u00d7."
             )
     return found

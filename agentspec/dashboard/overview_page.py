@@ -43,7 +43,8 @@ def overview(look: Look, view: View, newest: int = 20) -> tuple[Overview, list[B
     blocks = [*figures(found, view.chosen), places(found.places, view)] if found.recent else []
     behind = {"positions": "acceptance", "lengths": "acceptance", "times": "latency"}
     behind |= {"places": "places"}
-    return found, [replace(b, sql=sql[behind.get(b.slug, "series")]) for b in blocks]
+    told = [replace(b, sql=sql[behind.get(b.slug, "series")]) for b in blocks]
+    return found, [b if b.links else replace(b, rows_url=view.rows()) for b in told]
 
 
 def places(found: list[Place], view: View) -> Block:
@@ -61,7 +62,7 @@ def places(found: list[Place], view: View) -> Block:
             number("Cached", "cached_tok"),
             number("Out", "out_tok"),
             decimal("Tokens a step", "accepted_length"),
-            money("Cost", "cost_nusd"),
+            money("Known cost", "cost_nusd"),
         ],
         [
             (
@@ -73,7 +74,7 @@ def places(found: list[Place], view: View) -> Block:
                 p.cached_tok,
                 p.out_tok,
                 p.accepted_length,
-                p.cost_nusd,
+                p.known_nusd,
             )
             for p in found
         ],

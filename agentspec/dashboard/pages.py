@@ -149,7 +149,14 @@ class Pages:
         """One session of an agent."""
         return self._render("session.html", frame=frame, path="/dashboard/sessions", **values)
 
-    def keys(self, frame: Frame, view: View, found: KeysOverview, used: Block) -> str:
+    def keys(
+        self,
+        frame: Frame,
+        view: View,
+        found: KeysOverview,
+        used: Block,
+        choices: Mapping[str, Sequence[str]],
+    ) -> str:
         """Keys and projects, how much of their limits is used, and what was used in a range."""
         return self._render(
             "keys.html",
@@ -158,6 +165,7 @@ class Pages:
             keys=found.keys,
             projects=found.projects,
             used=used,
+            choices=choices,
         )
 
     def missing(self, frame: Frame, what: str, id: str, hint: str) -> str:

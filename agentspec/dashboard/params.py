@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-
-from .view import View
+from collections.abc import Collection, Mapping
+from typing import Protocol
 
 
 class BadParameter(Exception):
     """A parameter in the URL that means nothing; the message names it."""
 
 
-def positive(view: View, name: str, default: float | None = None) -> float | None:
+class Asked(Protocol):
+    """What has parameters (a ``View``)."""
+
+    @property
+    def params(self) -> Mapping[str, str]: ...
+
+
+def positive(view: Asked, name: str, default: float | None = None) -> float | None:
     """A number above 0. Raises ``BadParameter``."""
     told = view.params.get(name, "")
     if not told:
@@ -26,7 +32,7 @@ def positive(view: View, name: str, default: float | None = None) -> float | Non
     return value
 
 
-def one_of(view: View, name: str, allowed: Collection[str], default: str) -> str:
+def one_of(view: Asked, name: str, allowed: Collection[str], default: str) -> str:
     """One of these words. Raises ``BadParameter``."""
     told = view.params.get(name, "") or default
     if told not in allowed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -40,9 +40,11 @@ class Site:
     clock: Callable[[], float]
     pages: Pages
 
-    def view(self, request: Request, path: str | None = None) -> View:
+    def view(self, request: Request, path: str | None = None, own: Collection[str] = ()) -> View:
+        """What is asked for (``parse_view``). Raises ``BadParameter``: to be called where that is
+        answered, inside of ``render`` or ``find``."""
         now_ms = int(self.clock() * 1000)
-        return parse_view(path or request.url.path, request.query_params, now_ms)
+        return parse_view(path or request.url.path, request.query_params, now_ms, own)
 
     def answer(self, request: Request, render: Callable[[Frame], tuple[str, int]]) -> Response:
         """What ``render`` makes, (page, status); 400 for what cannot be asked for, 503 where the
@@ -64,6 +66,8 @@ class Site:
             return Response(str(error), 400, SECURITY_HEADERS, "text/plain")
         except StoreError as error:
             return Response(str(error), 503, SECURITY_HEADERS, "text/plain")
+        if found is not None and not found.columns:  # too many rows for this table alone
+            return Response(found.empty, 400, SECURITY_HEADERS, "text/plain")
         if found is None:
             return Response("No such table.", 404, SECURITY_HEADERS, "text/plain")
         name = f'attachment; filename="{slug}.csv"'

@@ -107,6 +107,7 @@ def _tiles(found: Session, turns: Sequence[Turn]) -> list[Tile]:
     unknown = sum(turn.record.cost_nusd is None for turn in turns)
     valid = f"{text.exact(found.tool_calls_valid)} valid, {text.exact(repaired)} mended"
     cached = found.cached_tok / found.in_tok if found.in_tok else None
+    cost = "unknown" if unknown and not found.cost_nusd else text.usd(found.cost_nusd)
     length = 1 + found.spec_accepted / found.spec_steps if found.spec_steps else None
     note = f"{text.plural(unknown, 'request')} of unknown cost" if unknown else "all priced"
     waited = sum(turn.wait_ms or 0.0 for turn in turns)
@@ -123,7 +124,7 @@ def _tiles(found: Session, turns: Sequence[Turn]) -> list[Tile]:
             text.duration(found.e2e_us / 1000),
             f"the agent itself took {text.duration(waited)}",
         ),
-        Tile("Cost", text.usd(found.cost_nusd), note),
+        Tile("Cost", cost, note),
         Tile("Tool calls", text.exact(max(found.tool_calls, calls)), valid),
         Tile("Tokens in", text.count(found.in_tok), f"{text.share(cached)} from the cache"),
         Tile("Tokens out", text.count(found.out_tok), ""),

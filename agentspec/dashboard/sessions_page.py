@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentspec.store.board import Look
-from agentspec.store.session_list import KNOWN, Session, sessions
+from agentspec.store.session_list import KNOWN, Session, sessions, without_a_cost
 
 from . import text
 from .blocks import asked, decimal, label, money, number, ratio, share, time_ms
@@ -27,25 +27,27 @@ def sessions_page(look: Look, view: View, _: Context) -> Sheet:
     older = view.url(None, after=f"{last.last_ms}.{last.session_id}") if more and last else ""
     left_aside = sorted(name for name in look.slice.where if name not in KNOWN)
     calls = sum(one.tool_calls for one in found)
+    unknown = look.ask(without_a_cost, found)
+    known = [one.cost_nusd for one in found if (one.session_id, one.key_id) not in unknown]
     return Sheet(
         "Sessions",
         "An agent's run: all of its requests, also those outside of the range. Shown are those "
         "whose last request lies in it.",
         [
             Tile("Shown", text.exact(len(found)), "sessions, the last first"),
-            Tile("Cost", text.usd(sum(one.cost_nusd for one in found)), "of known cost"),
+            Tile("Known cost", text.usd(sum(known) if known else None), "of these"),
             Tile("Requests", text.count(sum(one.requests for one in found)), "of them"),
             Tile("Tool calls", text.count(calls), "that they made"),
         ],
         [f"Sessions span these, which filter nothing here: {', '.join(left_aside)}."]
         if left_aside
         else [],
-        [asked(look, _table(found, view))],
+        [asked(look, _table(found, view, unknown))],
         older=older,
     )
 
 
-def _table(found: list[Session], view: View) -> Block:
+def _table(found: list[Session], view: View, unknown: set[tuple[str, str]]) -> Block:
     return Block(
         "sessions",
         "Sessions",
@@ -64,7 +66,7 @@ def _table(found: list[Session], view: View) -> Block:
             share("Cached", "cached_share"),
             number("Out", "out_tok"),
             decimal("Tokens a step", "accepted_length"),
-            money("Cost", "cost_nusd"),
+            money("Known cost", "cost_nusd"),
         ],
         [
             (
@@ -81,7 +83,7 @@ def _table(found: list[Session], view: View) -> Block:
                 ratio(one.cached_tok, one.in_tok),
                 one.out_tok,
                 1 + one.spec_accepted / one.spec_steps if one.spec_steps else None,
-                one.cost_nusd,
+                None if (one.session_id, one.key_id) in unknown else one.cost_nusd,
             )
             for one in found
         ],

@@ -34,3 +34,11 @@ SHEETS: Mapping[str, Builder] = {
     "engines": engines,
     "explore": explore,
 }
+
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "cost": ("at",),
+    "latency": ("ttft_ms", "tpot_ms", "e2e_ms"),
+    "sessions": ("after",),
+    "explore": ("measure", "by", "then"),
+}
+"""What a page takes in its URL beside the range and the filters; others take nothing."""

@@ -43,7 +43,7 @@ def structured(look: Look, view: View, _: Context) -> Sheet:
     sample_sql = look.take_sql()
     blocks = [
         asked(look, _over_time(look, view), view.rows()),
-        replace(grammars(found), sql=sample_sql),
+        replace(grammars(found), sql=sample_sql, rows_url=view.rows()),
         where_told(look, "classes", "By class of work", lambda: _by_class(look, view)),
         replace(refused(found), sql=sample_sql, rows_url=view.rows(status="error")),
         asked(look, _by_tool(look)),

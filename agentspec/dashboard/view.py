@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
 from agentspec.store.window import Window
 
-from .ranges import Range, parse_range
+from .params import BadParameter
+from .ranges import RANGES, Range, parse_range
 
 FILTERS = {
     "model": "model",
@@ -23,8 +24,14 @@ FILTERS = {
 LIST_FILTERS = FILTERS | {"session": "session_id", "status": "status"}
 """Those that a list of requests takes."""
 
+NONE = "(none)"
+"""The value of a filter for requests that have none: no key, or no backend since they ran nowhere.
+Tables show the empty text so. A project is made of keys and has no such value."""
+
 LONGEST = 500
 """Characters of a value; the ledger keeps no longer ones."""
+
+_OWN = ("range", "block", "before")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,11 @@ class View:
 
     @property
     def where(self) -> dict[str, str]:
-        """Column -> value."""
-        return {LIST_FILTERS[name]: value for name, value in self.filters.items()}
+        """Column -> value, "" for one that is not known."""
+        return {
+            LIST_FILTERS[name]: "" if value == NONE and name != "project" else value
+            for name, value in self.filters.items()
+        }
 
     def url(self, path: str | None = None, /, **changes: str) -> str:
         """The same view on a page, with other values; "" drops one. Another page's URL leaves this
@@ -56,10 +66,11 @@ class View:
         return f"{path or self.path}?{urlencode({n: v for n, v in kept.items() if v})}"
 
     def rows(self, **changes: str) -> str:
-        """The list of the requests behind what is shown; filters it doesn't take are left out."""
-        kept = {n: v for n, v in self.filters.items() if n in LIST_FILTERS} | changes
-        values = {"range": self.chosen.name, **kept}
-        return "/dashboard/requests?" + urlencode({n: v for n, v in values.items() if v})
+        """The list of the requests behind what is shown, those of a row of a table: "" is a value
+        that they don't have, as the table says it."""
+        values = {"range": self.chosen.name, **self.filters}
+        values |= {name: value or NONE for name, value in changes.items()}
+        return "/dashboard/requests?" + urlencode(values)
 
     def request(self, id: str) -> str:
         """The page of one request."""
@@ -75,12 +86,21 @@ class View:
         return self.url(f"{page}.csv", **dict(self.filters), **dict(self.params), block=slug)
 
 
-def parse_view(path: str, query: Mapping[str, str], now_ms: int) -> View:
-    """The view that a URL's parameters ask for; what is no filter is a parameter of the page."""
-    values = {n: v[:LONGEST] for n, v in query.items() if v and len(n) <= 32}
+def parse_view(path: str, query: Mapping[str, str], now_ms: int, own: Collection[str] = ()) -> View:
+    """The view that a URL's parameters ask for. own: names of the page's own parameters.
+
+    Raises ``BadParameter`` for a name that the page doesn't take, and for a range that there is
+    not: a page that left a mistyped filter aside would show everything as if it were the answer.
+    """
+    values = {n: v[:LONGEST] for n, v in query.items() if v}
+    for name in values:
+        if name not in LIST_FILTERS and name not in _OWN and name not in own:
+            known = ", ".join(sorted({*LIST_FILTERS, *own, "range"}))
+            raise BadParameter(f"'{name[:60]}' is nothing that this page can be asked: {known}.")
+    told = values.get("range", "")
+    if told and told not in {one.name for one in RANGES}:
+        known = ", ".join(one.name for one in RANGES)
+        raise BadParameter(f"'range' should be one of {known}, not '{told[:60]}'.")
     filters = {n: v for n, v in values.items() if n in LIST_FILTERS}
-    params = {n: v for n, v in values.items() if n not in LIST_FILTERS and n not in _OWN}
-    return View(path, parse_range(values.get("range", "")), now_ms, filters, params)
-
-
-_OWN = ("range", "block", "before")
+    params = {n: v for n, v in values.items() if n in own}
+    return View(path, parse_range(told), now_ms, filters, params)

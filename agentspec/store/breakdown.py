@@ -16,12 +16,14 @@ _SUMMED = (
     "spec_steps",
     "spec_accepted",
     "cost_nusd",
+    "unpriced",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Sums over the requests of one model on one backend."""
+    """Sums over the requests of one model on one backend. unpriced: those whose cost is not known,
+    and not in ``cost_nusd``."""
 
     model: str
     backend: str
@@ -33,6 +35,12 @@ class Place:
     spec_steps: int
     spec_accepted: int
     cost_nusd: int
+    unpriced: int
+
+    @property
+    def known_nusd(self) -> int | None:
+        """The cost of those that have one; None where none has."""
+        return self.cost_nusd if self.unpriced < self.requests else None
 
     @property
     def accepted_length(self) -> float | None:

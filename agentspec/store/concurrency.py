@@ -84,6 +84,20 @@ def bands(runs: Iterable[Run]) -> list[Band]:
     return [found[key] for key in sorted(found)]
 
 
+def merged(parts: Iterable[Sequence[Band]]) -> list[Band]:
+    """Bands of several backends, each of which counted its own requests in flight, as one list:
+    ``tok_s`` is then that of one backend while so many ran there. Changes none of them."""
+    found: dict[int, Band] = {}
+    for band in (band for part in parts for band in part):
+        into = found.setdefault(band.high, Band(band.low, band.high))
+        into.runs += band.runs
+        for arm in ARMS:
+            into.tpot_ms[arm] += band.tpot_ms.get(arm, [])
+            into.busy_ms[arm] += band.busy_ms.get(arm, 0.0)
+            into.tokens[arm] += band.tokens.get(arm, 0.0)
+    return [found[key] for key in sorted(found)]
+
+
 def run_of(
     ts_ms: int, e2e_ms: float, out_tok: int, tpot_ms: float | None, window: str | None
 ) -> Run:

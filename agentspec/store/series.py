@@ -12,7 +12,8 @@ from .slices import Slice, sums
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Sums over the requests taken in from ``start_ms`` to the next bucket's start."""
+    """Sums over the requests taken in from ``start_ms`` to the next bucket's start. unpriced: those
+    whose cost is not known, and in no sum."""
 
     start_ms: int
     requests: int = 0
@@ -26,6 +27,7 @@ class Bucket:
     cost_cached_nusd: int = 0
     cost_out_nusd: int = 0
     cost_failed_nusd: int = 0
+    unpriced: int = 0
 
     @property
     def fresh_tok(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, or_, select
@@ -104,3 +105,15 @@ def calls_of(connection: Connection, ids: list[str]) -> dict[str, list[CallRecor
         for id, name, valid, repaired in connection.execute(query):
             found.setdefault(id, []).append(CallRecord(name, bool(valid), bool(repaired)))
     return found
+
+
+def without_a_cost(connection: Connection, found: Sequence[Session]) -> set[tuple[str, str]]:
+    """(session, key) of those whose sum of nothing stands for costs that are not known: a request
+    of theirs has none. Looked for where the sum is 0 only: others say what is known."""
+    ids = [one.session_id for one in found if not one.cost_nusd]
+    c, r = rollup_session.c, request.c
+    theirs = r.session_id == c.session_id, r.key_id == c.key_id, r.cost_nusd.is_(None)
+    # The first such request answers; a join would have PostgreSQL read all of them.
+    first = select(r.id).where(*theirs).limit(1).scalar_subquery()
+    query = select(c.session_id, c.key_id).where(c.session_id.in_(ids), first.is_not(None))
+    return {(id, key) for id, key in connection.execute(query)} if ids else set()

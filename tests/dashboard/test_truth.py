@@ -245,7 +245,8 @@ def test_a_speedup_needs_five_requests_of_either():
     few, many = Band(1, 1), Band(2, 2)
     few.tpot_ms |= {"on": [10.0] * 9, "off": [20.0] * 4}
     many.tpot_ms |= {"on": [10.0] * 9, "off": [20.0] * 5}
-    found = _speedup([few, many])
-    assert [row[1:] for row in found.rows] == [(9, 4, None), (9, 5, 2.0)]
-    form = found.columns[3].form
-    assert [form(row[3]) for row in found.rows] == ["\u2013", "2.00\u00d7"]
+    found = _speedup({"engine": [few, many]})
+    assert [row[2:] for row in found.rows] == [(9, 4, None), (9, 5, 2.0)]
+    form = found.columns[4].form
+    assert form
+    assert [form(row[4]) for row in found.rows] == ["\u2013", "2.00\u00d7"]

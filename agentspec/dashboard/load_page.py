@@ -44,7 +44,7 @@ def load(look: Look, view: View, _: Context) -> Sheet:
     return Sheet(
         "Load",
         "Requests in flight are counted from the rows' own times, for each backend by itself, of "
-        "what the filters let through: those by anything but a backend leave some that ran uncounted.",
+        "what the filters let through: all but those by backend leave some of them uncounted.",
         [
             Tile("Requests", text.count(sum(map(len, runs.values()))), found.told),
             Tile("Most at once", f"up to {most}" if most else text.UNKNOWN, "at one backend"),

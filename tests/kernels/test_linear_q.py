@@ -13,6 +13,7 @@ from agentspec_kernels.linear_q import (
     linear_q_reference,
     pack,
     quantize,
+    quantize4,
     unpack,
 )
 from gguf import GGMLQuantizationType, dequantize
@@ -101,6 +102,21 @@ def test_the_definition_is_close_to_float_weights():
     expected = x @ torch.from_numpy(dense).T
     error = (linear_q_reference(x, quantize(dense)) - expected).abs().max()
     assert error < 0.02 * expected.abs().max()
+
+
+def test_four_bits_are_the_nearest_of_sixteen_steps():
+    rng = np.random.default_rng(6)
+    dense = rng.normal(0, 0.1, (40, 96)).astype(np.float32)
+    dense[0, :32] = 0.25  # a group of one value
+    dense[1, :32] = np.linspace(-0.3, 0.9, 32)
+    weight = quantize4(dense)
+    assert weight.four_bit and weight.codes.min() == 0 and weight.codes.max() == 15
+    groups = dense.reshape(40, 3, 32)
+    step = (groups.max(-1) - groups.min(-1))[..., None] / 15
+    error = np.abs(weight.dense().reshape(40, 3, 32) - groups)
+    assert (error <= 0.51 * step + 1e-3 * np.abs(groups).max()).all()
+    packed = pack(weight)
+    assert (unpack(packed, 40, 96, four_bit=True).codes == weight.codes).all()
 
 
 def test_concatenation_and_row_order_keep_the_values():

@@ -61,9 +61,14 @@ class Backbone(Protocol):
         """Compute and keep the K/V of committed tokens."""
         ...
 
-    def run(self, blocks: Sequence[Block]) -> tuple[npt.NDArray, npt.NDArray]:
-        """At most ``MOST_BLOCKS`` -> hidden [R, E] and logits [R, U], float32, in order of blocks
-        then rows; overwritten by the next call."""
+    def run(
+        self, blocks: Sequence[Block], chunks: Sequence[Chunk] = ()
+    ) -> tuple[npt.NDArray, npt.NDArray]:
+        """``extend`` by ``chunks``, then the blocks, at most ``MOST_BLOCKS``, which see them.
+
+        -> hidden [R, E] and logits [R, U], float32, in order of blocks then rows; overwritten by
+        the next call. Both at once cost less than two calls.
+        """
         ...
 
 

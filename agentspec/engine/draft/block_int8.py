@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
-from agentspec_kernels.linear_q import GROUP, ROWS, concatenate
+from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned, run_all
+from agentspec_kernels.linear_q import GROUP, ROWS, QuantizedWeight, concatenate
 
-from agentspec.engine.model.int8_llama import PackedLinear, angles, power_of_two
+from agentspec.engine.model.int8_llama import PackedLinear, angles, arrange, power_of_two
 
-from .backbone import MOST_BLOCKS, SCRATCH_PAGES, Block, Chunk
+from .backbone import MOST_BLOCKS, PAGE, SCRATCH_PAGES, Block, Chunk
 from .block_config import MOST_ROWS, BlockConfig
 from .draft_file import DraftFile
 from .errors import UnsupportedDraft
@@ -41,8 +41,10 @@ class Int8Backbone:
         *,
         num_pages: int,
         positions: int,
+        bits: int = 8,
     ):
-        """ids: [U], the token of each row of logits. positions: the longest sequence.
+        """ids: [U], the token of each row of logits. positions: the longest sequence. bits: 8 or 4
+        a weight of the layers and the head (``fc`` has 8).
 
         Raises ``WeightsError`` or ``UnsupportedDraft``.
         """
@@ -50,7 +52,7 @@ class Int8Backbone:
         self.num_pages = num_pages
         self.config = config
         self._pool = pool
-        self._weights = _Weights(config, file, target, ids)
+        self._weights = _Weights(config, file, target, ids, bits)
         self._cos, self._sin = angles(config.shape, positions + MOST_ROWS)
         shape = config.shape
         self._block = Program(
@@ -65,6 +67,21 @@ class Int8Backbone:
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
         """See ``Backbone``."""
+        run_all(self._pool, [(self._context, self._context_pass(chunks))])
+
+    def run(
+        self, blocks: Sequence[Block], chunks: Sequence[Chunk] = ()
+    ) -> tuple[npt.NDArray, npt.NDArray]:
+        """See ``Backbone``."""
+        assert len(blocks) <= MOST_BLOCKS
+        passes = [(self._context, self._context_pass(chunks))] if chunks else []
+        rows = self._block_pass(blocks)
+        run_all(self._pool, [*passes, (self._block, rows)])
+        wanted = len(rows.gather)
+        return self._hidden[:wanted], self._logits[:wanted]
+
+    def _context_pass(self, chunks: Sequence[Chunk]) -> Rows:
+        """Rows over the pages that they are written to, and no others."""
         count = sum(chunk.features.shape[0] for chunk in chunks)
         if count > self._context_rows:
             self._reserve_context(power_of_two(count))
@@ -72,15 +89,14 @@ class Int8Backbone:
         for chunk in chunks:
             rows = chunk.features.shape[0]
             self._features[first : first + rows] = chunk.features.float().numpy()
-            spans.append((first, rows, chunk.start, len(pages)))
-            pages.extend(chunk.pages)
+            skipped = chunk.start // PAGE
+            spans.append((first, rows, chunk.start, len(pages) - skipped))
+            pages.extend(chunk.pages[skipped : (chunk.start + rows - 1) // PAGE + 1])
             first += rows
         # The ids are not looked at: how many there are is how many rows run.
-        self._context.run(self._pool, _rows([0] * count, [], spans, pages))
+        return _rows([0] * count, [], spans, pages)
 
-    def run(self, blocks: Sequence[Block]) -> tuple[npt.NDArray, npt.NDArray]:
-        """See ``Backbone``."""
-        assert len(blocks) <= MOST_BLOCKS
+    def _block_pass(self, blocks: Sequence[Block]) -> Rows:
         spans, pages, ids, wanted = [], [], [], []
         shifts: dict[int, int] = {}
         for block in blocks:
@@ -91,8 +107,7 @@ class Int8Backbone:
             pages.extend(block.pages)
         if len(ids) > self._block_rows:
             self._reserve_block(power_of_two(len(ids)))
-        self._block.run(self._pool, _rows(ids, wanted, spans, pages, shifts))
-        return self._hidden[: len(wanted)], self._logits[: len(wanted)]
+        return _rows(ids, wanted, spans, pages, shifts)
 
     def _reserve_context(self, rows: int) -> None:
         """The program over context rows: fc, norm, then K and V of every layer at once."""
@@ -168,7 +183,7 @@ def _rows(
 class _Layer:
     """The weights of one draft layer; norms of q and k are None where it has none."""
 
-    def __init__(self, config: BlockConfig, file: DraftFile, index: int):
+    def __init__(self, config: BlockConfig, file: DraftFile, index: int, bits: int):
         shape, prefix = config.shape, f"layers.{index}."
         hidden, dim = shape.hidden, shape.head_dim
         query, kv = shape.heads * dim, shape.kv_heads * dim
@@ -178,8 +193,8 @@ class _Layer:
             for name, rows in (("q", query), ("k", kv), ("v", kv))
         )
         self.kv_parts = [k, v]
-        self.qkv = PackedLinear(concatenate([q, k, v]))
-        self.out = PackedLinear(file.matrix(attention + "o_proj.weight", hidden, query))
+        self.qkv = _packed([q, k, v], bits)
+        self.out = _packed([file.matrix(attention + "o_proj.weight", hidden, query)], bits)
         self.q_norm = self.k_norm = None
         if config.qk_norm:
             self.q_norm = file.dense(attention + "q_norm.weight", dim)
@@ -190,25 +205,35 @@ class _Layer:
             file.matrix(f"{prefix}mlp.{name}_proj.weight", shape.ffn, hidden)
             for name in ("gate", "up")
         )
-        self.gate_up = PackedLinear(concatenate([gate, up]))
-        self.down = PackedLinear(file.matrix(prefix + "mlp.down_proj.weight", hidden, shape.ffn))
+        self.gate_up = _packed([gate, up], bits)
+        self.down = _packed([file.matrix(prefix + "mlp.down_proj.weight", hidden, shape.ffn)], bits)
 
 
 class _Weights:
     """All weights. embedding [V, E] and head E -> U are the target's where the draft has none."""
 
-    def __init__(self, config: BlockConfig, file: DraftFile, target: Int8Llama, ids: npt.NDArray):
+    def __init__(
+        self, config: BlockConfig, file: DraftFile, target: Int8Llama, ids: npt.NDArray, bits: int
+    ):
         shape = config.shape
         hidden = shape.hidden
         self.fc = PackedLinear(file.matrix("fc.weight", hidden, len(config.taps) * hidden))
         self.hidden_norm = file.dense("hidden_norm.weight", hidden)
         self.norm = file.dense("norm.weight", hidden)
-        self.layers = [_Layer(config, file, index) for index in range(shape.layers)]
-        parts = [part for layer in self.layers for part in layer.kv_parts]
-        self.kv = PackedLinear(concatenate(parts))
+        self.layers = [_Layer(config, file, index, bits) for index in range(shape.layers)]
+        self.kv = _packed([part for layer in self.layers for part in layer.kv_parts], bits)
         for layer in self.layers:
             layer.kv_parts.clear()
         self.embedding, self.head = packed_tables(config, file, ids, target.embedding, target.head)
+        if bits == 4:
+            self.head = self.head.in_four_bits()
+        layers = [(layer.qkv, layer.out, layer.gate_up, layer.down) for layer in self.layers]
+        arrange([self.fc, self.kv, *(linear for layer in layers for linear in layer)])
+
+
+def _packed(parts: list[QuantizedWeight], bits: int) -> PackedLinear:
+    packed = PackedLinear(concatenate(parts))
+    return packed.in_four_bits() if bits == 4 else packed
 
 
 def _check(config: BlockConfig, head_rows: int) -> None:

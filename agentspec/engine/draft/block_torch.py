@@ -75,8 +75,11 @@ class TorchBackbone:
                 self._key[index, slots], self._value[index, slots] = key, value
 
     @torch.no_grad()
-    def run(self, blocks: Sequence[Block]) -> tuple[npt.NDArray, npt.NDArray]:
+    def run(
+        self, blocks: Sequence[Block], chunks: Sequence[Chunk] = ()
+    ) -> tuple[npt.NDArray, npt.NDArray]:
         """See ``Backbone``."""
+        self.extend(chunks)
         hidden = torch.cat([self._one(block)[list(block.rows)] for block in blocks])
         logits = F.linear(hidden, self._head.float())
         return hidden.cpu().contiguous().numpy(), logits.cpu().contiguous().numpy()

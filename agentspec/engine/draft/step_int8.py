@@ -18,7 +18,7 @@ from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
 from agentspec_kernels.linear_q import GROUP, ROWS, concatenate
 from torch import Tensor
 
-from agentspec.engine.model.int8_llama import PackedLinear, angles, power_of_two
+from agentspec.engine.model.int8_llama import PackedLinear, angles, arrange, power_of_two
 
 from .backbone import MOST_BLOCKS, SCRATCH_PAGES
 from .errors import UnsupportedDraft
@@ -224,6 +224,9 @@ class _Weights:
         self.out, self.down = linear("self_attn.o"), linear("mlp.down")
         self.gate_up = linear("mlp.gate", "mlp.up")
         self.embedding, self.head = packed_tables(config, file, ids, target.embedding, target.head)
+        first = self.fc or self.join
+        assert first is not None
+        arrange([first, self.kv, self.qkv, self.out, self.gate_up, self.down])
 
 
 def _buffer(rows: int, width: int) -> npt.NDArray:

@@ -21,6 +21,7 @@ from agentspec_kernels.linear_q import (
     concatenate,
     pack,
     quantize,
+    quantize4,
     unpack,
 )
 
@@ -159,6 +160,13 @@ class PackedLinear:
         whole = unpack(self.packed, self.outputs, self.inputs, four_bit=self._four_bit)
         return PackedLinear(whole.rows(ids))
 
+    def in_four_bits(self) -> PackedLinear:
+        """The same matrix to 4 bits a weight; itself where it has no more."""
+        if self._four_bit:
+            return self
+        whole = unpack(self.packed, self.outputs, self.inputs, four_bit=False)
+        return PackedLinear(quantize4(whole.dense()))
+
     def append_to(self, program: Program, out: npt.NDArray, *, add=False, gathered=False) -> None:
         program.linear(
             self.packed,
@@ -169,6 +177,19 @@ class PackedLinear:
             add=add,
             gathered=gathered,
         )
+
+
+def arrange(linears: Sequence[PackedLinear]) -> None:
+    """Move packed matrices into one allocation, in the order of a pass.
+
+    One of many megabytes gets huge pages from the system, and every matrix begins a cache line.
+    """
+    places = [-(-linear.packed.nbytes // 64) * 64 for linear in linears]
+    arena, start = aligned((sum(places),), np.uint8), 0
+    for linear, size in zip(linears, places, strict=True):
+        place = arena[start : start + linear.packed.nbytes]
+        place[:] = linear.packed
+        linear.packed, start = place, start + size
 
 
 class _Layer:
@@ -195,21 +216,8 @@ class _Weights:
         self.head = PackedLinear(table if config.tied else self._matrix("lm_head.weight"))
         self.norm = self.vector("model.norm.weight")
         self.layers = [_Layer(self, index) for index in range(config.layers)]
-        self._arrange()
-
-    def _arrange(self) -> None:
-        """Move all packed matrices into one allocation, in the order of a pass.
-
-        One of many megabytes gets huge pages from the system, and every matrix begins a cache line.
-        """
         layers = [(layer.qkv, layer.out, layer.gate_up, layer.down) for layer in self.layers]
-        linears = [linear for layer in layers for linear in layer] + [self.head]
-        places = [-(-linear.packed.nbytes // 64) * 64 for linear in linears]
-        arena, start = aligned((sum(places),), np.uint8), 0
-        for linear, size in zip(linears, places, strict=True):
-            place = arena[start : start + linear.packed.nbytes]
-            place[:] = linear.packed
-            linear.packed, start = place, start + size
+        arrange([*(linear for layer in layers for linear in layer), self.head])
 
     def vector(self, name: str) -> npt.NDArray:
         return np.ascontiguousarray(self._checkpoint.read(name).float().numpy())

@@ -105,5 +105,5 @@ def load(cache: Path, isa: str | None = None) -> ctypes.CDLL:
     library.agentspec_create.argtypes = [ctypes.c_int]
     library.agentspec_destroy.argtypes = [ctypes.c_void_p]
     library.agentspec_isa.restype = ctypes.c_char_p
-    library.agentspec_run.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int, ctypes.c_void_p]
+    library.agentspec_run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
     return library

@@ -58,6 +58,14 @@ struct Model {
   Quantized x;            // shared buffer for quantised activations
 };
 
+// One program over its batch.
+struct Job {
+  const Model* model;
+  const Op* ops;
+  const Batch* batch;
+  int32_t count, reserved;
+};
+
 struct Runner {
   Pool pool;
   Partial* partial = nullptr;
@@ -91,6 +99,12 @@ struct Run {
   const Op* ops;
   int count;
   const Batch* batch;
+};
+
+struct Call {
+  Runner* runner;
+  const Job* jobs;
+  int count;
 };
 
 constexpr int kDecodeRows = 16;  // spans up to this many rows attend chunk-parallel
@@ -433,9 +447,7 @@ void linear_all(Pool& pool, const Run& run, const Op& op, int rows) {
                    (float*)op.out, op.flags & 2);
 }
 
-void work(Pool& pool, void* argument) {
-  // A copy: the caller's may be gone when a thread leaves the last barrier after the others.
-  const Run run = *(const Run*)argument;
+void run_ops(Pool& pool, const Run& run) {
   for (int i = 0; i < run.count; i++) {
     const Op& op = run.ops[i];
     int rows = op.logits ? run.batch->gathered : run.batch->tokens;
@@ -462,24 +474,38 @@ void work(Pool& pool, void* argument) {
   }
 }
 
+void work(Pool& pool, void* argument) {
+  // Copies: the caller's may be gone when a thread leaves the last barrier after the others.
+  const Call call = *(const Call*)argument;
+  for (int i = 0; i < call.count; i++) {
+    const Job job = call.jobs[i];
+    run_ops(pool, Run{call.runner, job.model, job.ops, job.count, job.batch});
+  }
+}
+
 }  // namespace
 
 extern "C" int agentspec_draft_chain(const DraftHead* head, const DraftChain* chain) {
   return draft_chain(*head, *chain);
 }
 
-extern "C" int agentspec_run(Runner* runner, const Model* model, const Op* ops, int count,
-                             const Batch* batch) {
-  if (count < 1) return 0;
+// Runs the jobs one after the other; the threads are woken once. Each has at least one operation.
+extern "C" int agentspec_run(Runner* runner, const Job* jobs, int count) {
   int64_t need = 0;
-  for (int i = 0; i < batch->spans; i++) need += partial_slots(batch->span[i], model->heads);
+  for (int j = 0; j < count; j++) {
+    const Batch& batch = *jobs[j].batch;
+    int64_t here = 0;
+    for (int i = 0; i < batch.spans; i++)
+      here += partial_slots(batch.span[i], jobs[j].model->heads);
+    if (here > need) need = here;
+  }
   if (need > runner->partials) {
     std::free(runner->partial);
     runner->partial = (Partial*)std::malloc(need * sizeof(Partial));
     runner->partials = runner->partial ? need : 0;
     if (!runner->partial) return 1;
   }
-  Run run{runner, model, ops, count, batch};
-  runner->pool.run(work, &run);
+  Call call{runner, jobs, count};
+  runner->pool.run(work, &call);
   return 0;
 }

@@ -3,7 +3,7 @@
 Legend: T packed tokens, R gathered rows, E width of a row, P pages, J K/V heads, D head size.
 
 ``Program`` keeps every array it was given alive and holds their addresses; arrays are C-contiguous
-and never move. ``run`` is one call that releases the GIL.
+and never move. ``run_all`` is one call that releases the GIL.
 """
 
 from __future__ import annotations
@@ -45,6 +45,13 @@ class _Batch(c.Structure):
     _fields_ = [
         *((name, c.c_int32) for name in ("tokens", "gathered", "spans", "reserved")),
         *((name, c.c_void_p) for name in ("ids", "rows", "span", "pages", "parents")),
+    ]
+
+
+class _Job(c.Structure):
+    _fields_ = [
+        *((name, c.c_void_p) for name in ("model", "ops", "batch")),
+        *((name, c.c_int32) for name in ("count", "reserved")),
     ]
 
 
@@ -246,15 +253,16 @@ class Program:
 
         part: one of ``PARTS``; anything but "all" is for measuring and computes nonsense.
         """
+        run_all(pool, [(self, rows)], part)
+
+    def _job(self, rows: Rows, part: str) -> tuple[_Job, object]:
+        """What the library is told, and what it points to, which has to live as long."""
         if part not in self._arrays:
             chosen = [op for op in self._ops if part in ("all", _part(op))]
             self._arrays[part] = (_Op * len(chosen))(*chosen)
-        ops = self._arrays[part]
+        ops, trees, shifts = self._arrays[part], rows.trees, rows.shifts
         spans = (_Span * len(rows.spans))(
-            *[
-                (*span, rows.trees.get(i, -1), rows.shifts.get(i, 0))
-                for i, span in enumerate(rows.spans)
-            ]
+            *[(*span, trees.get(i, -1), shifts.get(i, 0)) for i, span in enumerate(rows.spans)]
         )
         batch = _Batch(
             len(rows.ids),
@@ -267,12 +275,19 @@ class Program:
             rows.pages.ctypes.data,
             rows.parents.ctypes.data,
         )
-        failed = pool.library.agentspec_run(
-            pool.handle,
-            c.addressof(self._model),
-            c.addressof(ops),
-            len(ops),
-            c.addressof(batch),
-        )
-        if failed:
-            raise MemoryError("the CPU library has no memory for attention partials")
+        job = _Job(c.addressof(self._model), c.addressof(ops), c.addressof(batch), len(ops), 0)
+        return job, (ops, spans, batch)
+
+
+def run_all(pool: Pool, passes: Sequence[tuple[Program, Rows]], part: str = "all") -> None:
+    """Run programs one after the other, in one call: the pool's threads are woken once.
+
+    part: see ``Program.run``. Raises ``MemoryError``.
+    """
+    told = [program._job(rows, part) for program, rows in passes]
+    jobs = [job for job, _ in told if job.count]
+    if not jobs:
+        return
+    table = (_Job * len(jobs))(*jobs)
+    if pool.library.agentspec_run(pool.handle, c.addressof(table), len(jobs)):
+        raise MemoryError("the CPU library has no memory for attention partials")

@@ -9,6 +9,7 @@ from .pack import (
     from_q8_0,
     pack,
     quantize,
+    quantize4,
     unpack,
 )
 from .reference import linear_q_reference, quantize_activations
@@ -23,6 +24,7 @@ __all__ = [
     "linear_q_reference",
     "pack",
     "quantize",
+    "quantize4",
     "quantize_activations",
     "unpack",
 ]

@@ -84,6 +84,20 @@ def quantize(dense: npt.NDArray) -> QuantizedWeight:
     return QuantizedWeight(codes.reshape(n, k), d, None)
 
 
+def quantize4(dense: npt.NDArray) -> QuantizedWeight:
+    """Any [N, K] float matrix as Q4_1: for each 32 inputs 16 steps from least to greatest."""
+    n, k = dense.shape
+    grouped = dense.astype(np.float32).reshape(n, k // GROUP, GROUP)
+    low = grouped.min(-1)
+    d = ((grouped.max(-1) - low) / 15).astype(np.float16)
+    m = low.astype(np.float16)
+    step = d.astype(np.float32)
+    inverse = np.divide(1, step, where=step > 0, out=np.zeros_like(step))
+    grouped = (grouped - m.astype(np.float32)[..., None]) * inverse[..., None]
+    codes = np.clip(np.rint(grouped), 0, 15).astype(np.uint8)
+    return QuantizedWeight(codes.reshape(n, k), d, m)
+
+
 def pack(weight: QuantizedWeight) -> npt.NDArray:
     """[B * G * record] uint8 in the layout of ``cpu.h``; N is padded to 16 with zeros."""
     n, k = weight.codes.shape

@@ -20,6 +20,7 @@ class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         the same one in a draft without Markov head; above 1 it is a tree. None: 4 for JetSpec.
     forced: what stands in a block for tokens that a grammar forced before it: "anchor": the last of
         them; "block": all. blind: draft as if there were no grammar. Both for measuring.
+    bits: a weight of a block draft's layers and head, on the CPU kernels: 4 are half to read.
     """
 
     path: Annotated[str, Meta(min_length=1)]
@@ -29,3 +30,4 @@ class DraftSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     branches: Annotated[int, Meta(ge=1, le=16)] | None = None
     forced: Literal["anchor", "block"] = "anchor"
     blind: bool = False
+    bits: Literal[8, 4] = 4

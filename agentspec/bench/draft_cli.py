@@ -18,6 +18,8 @@ def add(kinds: Any, numbers: Callable[[str], list[int]], finish: Callable[..., i
     parser.add_argument(
         "--head-rows", type=numbers, default="0,24576,16384", help="ids that are drafted; 0: all"
     )
+    parser.add_argument("--bits", type=numbers, default="8,4", help="a weight of layers and head")
+    parser.add_argument("--tokens", type=numbers, default="3,7", help="that are asked for")
     parser.add_argument("--block", type=int, default=7, help="rows of a block")
     parser.add_argument("--rank", type=int, default=64, help="of the Markov head")
     parser.add_argument("--threads", type=int, default=2)
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace, finish: Callable[..., int]) -> int:
         context=args.context,
         layers=args.layers,
         head_rows=args.head_rows,
+        bits=args.bits,
+        tokens=args.tokens,
         block=args.block,
         rank=args.rank,
         threads=args.threads,

@@ -103,6 +103,21 @@ class Asking:
         self._wait, plan.age = self._distance, _RENEWED
         return plan.nearest, True
 
+    def pays_behind(self, worth: float, token_s: float, scene: Scene) -> bool:
+        """Whether a call for one sequence pays behind another source's draft.
+
+        worth: of what drafts usually bring; token_s: what a token costs in the step as it is. Where
+        a source doesn't pay from the beginning it doesn't here.
+        """
+        if self.cost.calls < len(_BEGINNING):
+            return True
+        if self._seconds(0, self._widest) <= _SHARED_LITTLE * scene.plain_s:
+            return True
+        if self._plan is None or not self._plan.width or self._usual is None:
+            return False
+        cost_s = self._seconds(1, self._plan.width)
+        return worth * self._usual * token_s >= _PAYS * cost_s
+
     def _planned(self, joining: int, worth: float, most: int, scene: Scene) -> tuple[int, int]:
         """The width that pays, or 0, and the best above 0; each with its best cut."""
         speeds: list[float] = []

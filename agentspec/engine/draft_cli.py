@@ -30,6 +30,7 @@ def add_parser(
     load.add_argument("path", type=Path, help="a draft's folder, or a smaller model")
     load.add_argument("--name", help="of the source; the draft's method if left out")
     load.add_argument("--head-rows", type=int, metavar="N", help="draft the first N ids only")
+    load.add_argument("--bits", type=int, choices=[8, 4], default=4, help="a weight (block drafts)")
     drop = whats.add_parser("drop", help="do without a draft from now on")
     drop.add_argument("name")
     shown = whats.add_parser("list", help="show what is loaded")
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     url = (args.url or f"http://{shown}:{settings.engine.port}").rstrip("/")
     key = secret(settings.engine.api_key_env)
     if args.draft_what == "load":
-        body = {"path": str(args.path.resolve()), "name": args.name, "head_rows": args.head_rows}
+        asked = {name: getattr(args, name) for name in ("name", "head_rows", "bits")}
+        body = {"path": str(args.path.resolve()), **asked}
         cards = [_ask(f"{url}/drafts", key, "POST", body)]
     elif args.draft_what == "drop":
         cards = [_ask(f"{url}/drafts/{quote(args.name, safe='')}", key, "DELETE")]

@@ -76,6 +76,7 @@ def _options(settings: DraftSettings, vocab: int) -> BlockOptions:
         forced=settings.forced,
         candidates=settings.candidates,
         branches=settings.branches,
+        bits=settings.bits,
         head_rows=head_rows(settings.head_rows, vocab),
     )
 

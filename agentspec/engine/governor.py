@@ -168,12 +168,22 @@ class Governor:
             return False
         if proposal.draft_probs is not None or proposal.parents is not None:
             return False
-        if source in proposal.sources or self._survival(slot)[-1] < _BEHIND_LEAST:
+        if source in proposal.sources or not self._pays_behind(slot, source):
             return False
         if self._gate.asks(slot.sequence.number, source):
             return True
         self._gate.waited(slot.sequence.number, source)
         return False
+
+    def _pays_behind(self, slot: Slot, source: str) -> bool:
+        """Whether what a source usually drafts is worth its call behind the draft at hand, which
+        must stand whole for it, and without which a token costs more."""
+        survival, scene = self._survival(slot), self._scene
+        if scene is None or survival[-1] < _BEHIND_LEAST:
+            return False
+        worth = survival[-1] * self._gate.worth(slot.sequence.number, source)
+        token_s = scene.plain_s / (scene.sequences + sum(survival))
+        return self._asking[source].pays_behind(worth, token_s, scene)
 
     def asked(
         self, slots: Seq[Slot], limits: Seq[int], call: Call, *, behind: bool = False

@@ -73,20 +73,20 @@ def load_block(
     options = options or BlockOptions()
     file = DraftFile(path)
     ids = draft_ids(config, file, options.head_rows)
-    backbone, library = _backbone(config, file, runner, ids)
+    backbone, library = _backbone(config, file, runner, ids, options.bits)
     head = draft_head(config, file, ids, options.candidates)
     return BlockDrafter(name or config.method, config, backbone, Chain(head, library), options)
 
 
 def _backbone(
-    config: BlockConfig, file: DraftFile, runner: AnyRunner, ids: npt.NDArray
+    config: BlockConfig, file: DraftFile, runner: AnyRunner, ids: npt.NDArray, bits: int
 ) -> tuple[Backbone, CDLL | None]:
     """The backbone, and the library of the exact runner. ids: [U] tokens of the rows of logits."""
     sizes = {"num_pages": runner.num_pages, "positions": runner.context_tokens}
     if isinstance(runner, ExactRunner):
         from .block_int8 import Int8Backbone
 
-        fast = Int8Backbone(config, file, runner.model, runner.pool, ids, **sizes)
+        fast = Int8Backbone(config, file, runner.model, runner.pool, ids, **sizes, bits=bits)
         return fast, runner.pool.library
     from .block_torch import TorchBackbone
 

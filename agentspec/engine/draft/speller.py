@@ -6,6 +6,7 @@ Legend: K drafted tokens, R rows, E hidden size, U rows of draft logits, V vocab
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,27 @@ class Rows:
 
     def __len__(self) -> int:
         return self.logits.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What is to be spelt. head: what another source drafted before it, if it did. previous: the
+    token before the first row's; position: of the first row's token. state: [r] of the rnn head.
+    """
+
+    view: DraftView
+    rows: Rows
+    head: Sequence[int]
+    sampling: Sampling
+    state: npt.NDArray | None
+
+    @property
+    def previous(self) -> int:
+        return self.head[-1] if self.head else self.view.tokens[-1]
+
+    @property
+    def position(self) -> int:
+        return len(self.view.tokens) + len(self.head)
 
 
 @dataclass(slots=True)
@@ -98,30 +120,30 @@ class Speller:
         self._blind = blind
         self._words = -(-config.shape.vocab // 32)
 
-    def spell(self, view: DraftView, limit: int, rows: Rows) -> Proposal:
-        """A proposal of at most ``limit`` tokens."""
-        sampling = _sampling(view)
+    def spell(self, view: DraftView, limit: int, rows: Rows, head: Sequence[int] = ()) -> Proposal:
+        """At most ``limit`` tokens for what follows the committed ones and ``head``."""
+        task = _Task(view, rows, head, _sampling(view), self._state())
         draft = _Draft()
         if view.constraint is None or self._blind:
-            self._freely(draft, view, sampling, rows)
+            self._freely(draft, task)
         else:
-            self._walk(draft, view, sampling, rows, limit)
-        return draft.proposal(self._config.shape.vocab, sampling.mode == "dense")
+            self._walk(draft, task, limit)
+        return draft.proposal(self._config.shape.vocab, task.sampling.mode == "dense")
 
-    def _freely(self, draft: _Draft, view: DraftView, sampling: Sampling, rows: Rows) -> None:
+    def _freely(self, draft: _Draft, task: _Task) -> None:
         """All rows in one call; nothing follows a token that ends the text."""
-        result = self._ask(view, sampling, rows, 0, len(rows), view.tokens[-1], None, self._state())
+        result = self._ask(task, 0, len(task.rows), task.previous, None)
         for place, token in enumerate(result.tokens):
             self._take(draft, result, place, place, masked=False)
-            if token in view.stop_ids:
+            if token in task.view.stop_ids:
                 break
 
-    def _walk(
-        self, draft: _Draft, view: DraftView, sampling: Sampling, rows: Rows, limit: int
-    ) -> None:
+    def _walk(self, draft: _Draft, task: _Task, limit: int) -> None:
         """Row by row under the grammar's masks. Forced tokens cost no row, and no step."""
-        state = self._state()
+        view = task.view
         with Walk(view.constraint, view.stop_ids) as walk:
+            if not all(walk.allows(token) and walk.advance(token) for token in task.head):
+                return
             while (place := len(draft.tokens)) < limit:
                 span = walk.forced(limit - place)
                 for token in span:
@@ -129,12 +151,12 @@ class Speller:
                     walk.advance(token)
                 if span:
                     continue
-                if place >= len(rows):
+                if place >= len(task.rows):
                     break
                 words = walk.words(self._words)
                 mask = None if words is None else words.numpy().view(np.uint32)
-                previous = draft.tokens[-1] if draft.tokens else view.tokens[-1]
-                result = self._ask(view, sampling, rows, place, 1, previous, mask, state)
+                previous = draft.tokens[-1] if draft.tokens else task.previous
+                result = self._ask(task, place, 1, previous, mask)
                 if not result.tokens:
                     break
                 self._take(draft, result, 0, place, masked=mask is not None)
@@ -146,30 +168,23 @@ class Speller:
         return np.zeros(head.rank, np.float32) if head.markov == "rnn" else None
 
     def _ask(
-        self,
-        view: DraftView,
-        sampling: Sampling,
-        rows: Rows,
-        place: int,
-        count: int,
-        previous: int,
-        mask: npt.NDArray | None,
-        state: npt.NDArray | None,
+        self, task: _Task, place: int, count: int, previous: int, mask: npt.NDArray | None
     ) -> ChainResult:
         """The chain over rows place .. place + count - 1. mask: [W] uint32."""
-        position, uniform = len(view.tokens) + place, None
-        if sampling.mode == "dense":
-            draws = [view.entropy.uniform(position + i, Purpose.DRAFT) for i in range(count)]
-            uniform = np.array(draws)
+        position, uniform = task.position + place, None
+        if task.sampling.mode == "dense":
+            uniform = np.array(
+                [task.view.entropy.uniform(position + i, Purpose.DRAFT) for i in range(count)]
+            )
         return self._chain.run(
             ChainRequest(
-                logits=rows.logits[place : place + count],
-                hidden=rows.hidden[place : place + count],
+                logits=task.rows.logits[place : place + count],
+                hidden=task.rows.hidden[place : place + count],
                 previous=previous,
                 position=position,
-                sampling=sampling,
+                sampling=task.sampling,
                 mask=mask,
-                state=state,
+                state=task.state,
                 uniform=uniform,
             )
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -177,11 +178,13 @@ class SlowDraft:
         self.w = {name: tensor.double() for name, tensor in tensors.items()}
         self.embedding, self.head = embedding.double(), head.double()
 
-    def hidden(self, features: Tensor, anchor: int, position: int) -> Tensor:
-        """[B, E] of the block behind context features [T, A*E] of positions 0 .. position - 1."""
+    def hidden(self, features: Tensor, anchor: int | Sequence[int], position: int) -> Tensor:
+        """[B, E] of the block behind context features [T, A*E] of positions 0 .. T - 1. anchor: the
+        token at ``position``, or several known ones from there on."""
         raw, w = self.raw, self.w
         context = [normed(w["fc.weight"] @ f.double(), w["hidden_norm.weight"]) for f in features]
-        ids = [anchor] + [raw["mask_token_id"]] * (raw["block_size"] - 1)
+        known = [anchor] if isinstance(anchor, int) else list(anchor)
+        ids = known + [raw["mask_token_id"]] * (raw["block_size"] - len(known))
         rows = [self.embedding[token] for token in ids]
         for index in range(raw["num_hidden_layers"]):
             rows = self._layer(index, context, rows, position)
@@ -218,12 +221,16 @@ class SlowDraft:
             out.append(y + w["mlp.down_proj.weight"] @ (gate * torch.sigmoid(gate) * up))
         return out
 
-    def greedy(self, features: Tensor, anchor: int, position: int) -> tuple[list[int], list[float]]:
+    def greedy(
+        self, features: Tensor, anchor: int | Sequence[int], position: int
+    ) -> tuple[list[int], list[float]]:
         """Tokens behind the anchor, and their confidences, at temperature 0 over all of V."""
         raw, w = self.raw, self.w
-        rows = self.hidden(features, anchor, position)[0 if raw["sample_from_anchor"] else 1 :]
+        known = [anchor] if isinstance(anchor, int) else list(anchor)
+        first = len(known) - 1 + (0 if raw["sample_from_anchor"] else 1)
+        rows = self.hidden(features, anchor, position)[first:]
         state = torch.zeros(raw["markov_rank"], dtype=torch.float64)
-        tokens, confidences, previous = [], [], anchor
+        tokens, confidences, previous = [], [], known[-1]
         for h in rows:
             logits = self.head @ h
             e = torch.zeros(0, dtype=torch.float64)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from agentspec_kernels.draft_block import Chain, DraftHead
 
+from agentspec.engine.chaining import joined
 from agentspec.engine.draft.base import DraftView, Proposal
 from agentspec.engine.draft.block_config import block_config
 from agentspec.engine.draft.speller import Rows, Speller
@@ -77,13 +78,16 @@ class Drawn(Silent):
         return [self._one(view, limit) for view, limit in zip(views, limits, strict=True)]
 
     def _one(self, view: DraftView, limit: int) -> Proposal:
+        return self._behind(view, limit, ())
+
+    def _behind(self, view: DraftView, limit: int, head: tuple[int, ...]) -> Proposal:
         view.entropy = self._entropy  # type: ignore[assignment]
         logits = np.zeros((limit, VOCAB), np.float32)
         for row in range(limit):
             order = np.argsort(numbers(VOCAB, "order", row, *view.tokens))
             logits[row] = self._temperature * np.log(np.array(SHARES))[order]
         hidden = np.array([numbers(16, "h", row, *view.tokens) for row in range(limit)])
-        return self._speller.spell(view, limit, Rows(hidden.astype(np.float32), logits))
+        return self._speller.spell(view, limit, Rows(hidden.astype(np.float32), logits), head)
 
 
 GRAMMARS: dict[str, Callable[[], Grammar | None]] = {
@@ -106,11 +110,22 @@ def legal(prefix: tuple[int, ...]) -> frozenset[int]:
     return frozenset(range(VOCAB)) - ({int(draws[0] * VOCAB)} if draws[1] < 0.7 else set())
 
 
-def law_of(grammar: str, temperature: float, cut: Cut, **options: Any) -> float:
+class DrawnBehind(Drawn):
+    """A certain token, legal or not, and what is drawn behind it."""
+
+    def _one(self, view: DraftView, limit: int) -> Proposal:
+        head = Proposal((1,), ("head",), (0.6,))
+        tail = self._behind(view, limit - 1, head.tokens) if limit > 1 else Proposal()
+        return joined(head, tail) if len(tail) else head
+
+
+def law_of(
+    grammar: str, temperature: float, cut: Cut, kind: type[Drawn] = Drawn, **options: Any
+) -> float:
     """How far the law of two (free: three) tokens is from plain decoding's."""
     depth, cells = (3, 4) if grammar == "free" else (2, 12)
     world = World(temperature=temperature, grammar=GRAMMARS[grammar]())
-    got = emitted(world, lambda dice: Drawn(dice, cells, temperature, **options), depth, cut)
+    got = emitted(world, lambda dice: kind(dice, cells, temperature, **options), depth, cut)
     assert math.isclose(sum(got.values()), 1.0, abs_tol=1e-9)
     return distance(got, world.plain(depth))
 
@@ -119,6 +134,12 @@ def law_of(grammar: str, temperature: float, cut: Cut, **options: Any) -> float:
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_emitted_law_is_the_targets(grammar: str, cut: str, temperature: float):
     assert law_of(grammar, temperature, CUTS[cut]) < ROUNDING
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_what_is_drawn_behind_another_draft_keeps_the_law(grammar: str, cut: str):
+    assert law_of(grammar, 1.0, CUTS[cut], DrawnBehind) < ROUNDING
 
 
 @pytest.mark.parametrize("grammar", ["masked", "forced inside"])

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agentspec_kernels.linear_q import quantize4
 
 from agentspec.engine.batch import Span
 from agentspec.engine.draft.backbone import Block, block_table, scratch
-from agentspec.engine.draft.base import DraftView, Observed
+from agentspec.engine.draft.base import DraftView, Observed, Proposal
 from agentspec.engine.draft.block import BlockDrafter, BlockOptions
 from agentspec.engine.draft.load import load_block
 from agentspec.engine.draft.target import TargetFacts
@@ -108,7 +109,7 @@ def slow(raw, tensors, target, **changes) -> world.SlowDraft:
 def test_hidden_states_and_tokens(kind, runner, target, tmp_path):
     raw = world.draft_config(**KINDS[kind])
     tensors = world.draft_tensors(raw)
-    drafter = load(world.write_draft(tmp_path, raw, tensors), runner, candidates=96, branches=1)
+    drafter = load(world.write_draft(tmp_path, raw, tensors), runner, candidates=96, bits=8)
     ids = text()
     features = features_of(runner, drafter.taps, ids)[:-1]
     truth = slow(raw, tensors, target)
@@ -236,3 +237,112 @@ def test_limits_cut_a_proposal_and_change_nothing_else(kind, runner, target, tmp
     assert len(whole) == raw["block_size"] - (kind == "dflash")
     for limit in range(1, 5):
         assert proposal_of(drafter, runner, text(), limit=limit).tokens == whole.tokens[:limit]
+
+
+@pytest.mark.parametrize("forced", ["anchor", "block"])
+@pytest.mark.parametrize("kind", ["dspark", "rnn", "jetspec"])
+def test_behind_anothers_tokens_the_last_of_them_is_the_anchor(
+    kind, forced, runner, target, tmp_path
+):
+    """Its own position, the token before it for the Markov head, and no features since the text."""
+    raw = world.draft_config(**KINDS[kind])
+    tensors = world.draft_tensors(raw)
+    folder = world.write_draft(tmp_path, raw, tensors)
+    drafter = load(folder, runner, candidates=96, branches=1, forced=forced)
+    ids, head = text(), (7, 31, 55)
+    features = features_of(runner, drafter.taps, ids)[: LENGTH - 1]
+    view = view_of(ids, [], [1] * 64)
+    drafter.open(view)
+    view.pages = list(range(20, 0, -1))[: -(-LENGTH // 16)]
+    drafter.observe([Observed(view, 0, features)])
+    (first,) = drafter.propose([view], [16])
+    told = Proposal(head, ("other",) * 3, (0.9,) * 3)
+    (behind,) = drafter.propose_behind([view], [told], [16])
+    assert drafter.propose([view], [16]) == [first], "nothing has changed"
+    block, position = (
+        (head[-1:], LENGTH + 2) if forced == "anchor" else ((ids[-1], *head), LENGTH - 1)
+    )
+    expected, _ = slow(raw, tensors, target).greedy(features, block, position)
+    assert len(behind) == len(expected) == raw["block_size"] - len(block) + 1
+    assert behind.sources == ("dspark" if kind == "rnn" else kind,) * len(behind)
+    same = sum(a == b for a, b in zip(behind.tokens, expected, strict=True))
+    assert same == len(expected) or (runner.exact and same >= 1)
+    assert drafter.propose_behind([view], [told], [1])[0].tokens == behind.tokens[:1]
+
+
+def test_what_waits_is_written_before_the_block_in_one_call(target, tmp_path):
+    """The same bits as when its K and V were made in a call of their own."""
+    try:
+        runner = ExactRunner.load(settings("int8"), target)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    raw = world.draft_config()
+    drafter = load(world.write_draft(tmp_path, raw, world.draft_tensors(raw)), runner)
+    ids = text(53)
+    features = features_of(runner, drafter.taps, ids)[:-1]
+
+    def drafted(pieces: list[int], asked: bool) -> Proposal:
+        view = view_of(ids, [], [1] * 64)
+        drafter.open(view)
+        view.pages = [9, 4, 7, 2]
+        at, found = 0, Proposal()
+        for count in pieces:
+            drafter.observe([Observed(view, at, features[at : at + count])])
+            at += count
+            if asked:
+                view.tokens = ids[: at + 1]
+                (found,) = drafter.propose([view], [16])
+        if not asked:
+            drafter._write(drafter._waiting.due([view.sequence_id]))
+            (found,) = drafter.propose([view], [16])
+        drafter.close(view)
+        return found
+
+    whole = drafted([52], asked=False)
+    assert len(whole) == raw["block_size"]
+    assert drafted([30, 3, 14, 5], asked=True) == whole
+    assert drafted([17, 35], asked=True) == whole
+
+
+def test_four_bits_draft_nearly_the_same(target, tmp_path):
+    """Beside a slow version of what the codes stand for; ``fc`` keeps its 8 bits."""
+    try:
+        runner = ExactRunner.load(settings("int8"), target)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    raw = world.draft_config()
+    tensors = world.draft_tensors(raw)
+    drafter = load(world.write_draft(tmp_path, raw, tensors), runner, bits=4, candidates=96)
+    truth = slow(raw, rounded(tensors), target)
+    truth.head = torch.from_numpy(quantize4(truth.head.numpy()).dense()).double()
+    ids = text()
+    features = features_of(runner, drafter.taps, ids)[:-1]
+    view = view_of(ids, [], [1] * 64)
+    drafter.open(view)
+    view.pages = [3, 2, 1]
+    drafter.observe([Observed(view, 0, features)])
+    assert len(drafter.propose([view], [16])[0]) == raw["block_size"]
+    drafter.close(view)
+    block = Block(
+        block_table([3, 2, 1], 0, LENGTH - 1, scratch(drafter._backbone.num_pages, 0)),
+        LENGTH - 1,
+        LENGTH - 1,
+        [ids[-1]] + [world.MASK] * (raw["block_size"] - 1),
+        range(raw["block_size"]),
+    )
+    expected = truth.hidden(features, ids[-1], LENGTH - 1)
+    hidden, logits = (torch.from_numpy(a).double() for a in drafter._backbone.run([block]))
+    assert torch.cosine_similarity(hidden, expected).min() > 0.99
+    assert torch.cosine_similarity(logits, expected @ truth.head.T).min() > 0.99
+    plain = slow(raw, tensors, target).hidden(features, ids[-1], LENGTH - 1)
+    assert torch.cosine_similarity(hidden, plain).min() < 0.999, "it is not of 8 bits"
+
+
+def rounded(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The layers' matrices as four bits hold them."""
+    return {
+        name: torch.from_numpy(quantize4(tensor.numpy()).dense())
+        if name.startswith("layers.") and tensor.ndim == 2
+        else tensor
+        for name, tensor in tensors.items()
+    }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,8 @@ def _renamed(drafter: Any) -> Drafter:
     return drafter
 
 
-def _block(kind: str) -> Callable[..., Drafter]:
-    return lambda runner, folder, path: drafter_of(kind, runner, path)
+def _block(kind: str, **options: Any) -> Callable[..., Drafter]:
+    return lambda runner, folder, path: drafter_of(kind, runner, path, **options)
 
 
 def _jetspec_tree(runner: ExactRunner, folder: Path, path: Path) -> Drafter:
@@ -123,6 +124,7 @@ SOURCES: dict[str, Callable[..., Drafter]] = {
     "mtp": _step("mtp"),
     "trees": lambda *_: Guesser("draft"),
     "jetspec, trees": _jetspec_tree,
+    "dspark, four bits": _block("dspark", bits=4),
     **{kind: _block(kind) for kind in KINDS},
 }
 
@@ -183,6 +185,30 @@ def test_the_text_is_that_of_plain_decoding(source, sampling, grammar, target, p
             assert sum(one.accepted for one in told) == drafted
         if source == "trees":
             assert sum(one.accepted for one in told) > 3 * batch
+
+
+@pytest.mark.parametrize("grammar", MASKED)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("kind", ["good", "dspark"])
+def test_a_block_behind_a_suffix_draft_keeps_the_text(
+    kind, sampling, grammar, target, plain, tmp_path, monkeypatch
+):
+    """Forced spans, what the text said before, and behind it what the draft says."""
+    runner = open_target(target)
+    drafter: Any = drafter_of(kind, runner, tmp_path)
+    behind, ask = 0, drafter.propose_behind
+
+    def asked_behind(views, heads, limits):
+        nonlocal behind
+        tails = ask(views, heads, limits)
+        behind += sum(map(len, tails))
+        return tails
+
+    monkeypatch.setattr(drafter, "propose_behind", asked_behind)
+    asked = asking(8, sampling, grammar, sources=("suffix", "draft"))
+    told = generate(runner, [create("suffix"), drafter], asked)
+    assert texts(told) == texts(plain(sampling, grammar))
+    assert behind > 0 or sampling == "seeded", "what is drawn hardly repeats itself"
 
 
 @pytest.mark.parametrize("source", ["dspark", "eagle3", "mtp", "trees", "draft_model, another"])
@@ -274,14 +300,23 @@ def _compared(method: str, target: Path, path: Path) -> tuple[Runner, Compared]:
     return runner, Compared(drafter, slow)
 
 
-@pytest.mark.parametrize("fault", [None, "layer", "anchor"])
+@pytest.mark.parametrize("fault", [None, "layer", "anchor", "features"])
 @pytest.mark.parametrize("method", ["dspark", "eagle3", "mtp"])
 def test_a_draft_stands_where_it_should(method, fault, target, tmp_path, monkeypatch):
-    """With a layer or the anchor one off the comparison fails: it can tell."""
+    """With a layer, the anchor's position or the features one off the comparison fails: it can
+    tell."""
     runner, drafter = _compared(method, target, tmp_path)
     if fault == "layer":
         drafter.taps = tuple((tap + 1) % LAYERS for tap in drafter.taps)
     if fault == "anchor":
+        backbone = drafter.inner._backbone
+        run = backbone.run
+
+        def beside(asked, *more):
+            return run([replace(one, position=one.position + 1) for one in asked], *more)
+
+        monkeypatch.setattr(backbone, "run", beside)
+    if fault == "features":
         honest = drafter.inner.observe
 
         def late(observed):

@@ -163,3 +163,23 @@ def test_a_gain_belongs_to_the_source_that_drafted_it():
     assert gains_of(offer, "w", gain) is None, "another source's draft was taken"
     offer.proposal = Proposal()
     assert gains_of(offer, "w", ()) == (), "nothing of it was legal"
+
+
+def test_behind_another_draft_a_call_has_to_pay():
+    """Tokens are cheaper there, and what stands before has to stand."""
+    scene = Scene(1, 1, 1.0, lambda rows: 1.0 + 0.02 * (rows - 1), lambda width: 0.0)
+
+    def source(call_s: float) -> Asking:
+        asking = Asking()
+        for _ in range(40):
+            width, _ = asking.width(1, 1.0, 4, scene)
+            if width:
+                asking.called(call_s, 1, width, width)
+                asking.saw([(width, (0.6, 0.36, 0.2, 0.1)[:width])])
+        return asking
+
+    assert Asking().pays_behind(0.1, 0.1, scene), "its first calls tell what it costs"
+    for call_s, pays in ((1e-4, True), (0.1, True), (0.35, False), (3.0, False)):
+        assert source(call_s).pays_behind(0.6, 1.0 / 3.0, scene) is pays
+    assert source(0.35).pays_behind(1.0, 1.0, scene)
+    assert not source(3.0).pays_behind(1.0, 1.0, scene), "nor does it from the beginning"

@@ -91,6 +91,7 @@ async def test_names_and_refusals(server: Server, draft: Path, tmp_path: Path):
         "name": {"path": str(draft), "name": "no name"},
         "wurst": {"path": str(draft), "wurst": 1},
         "head_rows": {"path": str(draft), "head_rows": -1},
+        "bits": {"path": str(draft), "bits": 5},
     }
     for named, body in refusals.items():
         status, answer = await call(server, "POST", body=body)

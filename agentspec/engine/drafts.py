@@ -57,7 +57,8 @@ def _is_model(path: Path) -> bool:
     if not path.is_dir():
         return path.is_file()
     raw = read_config(path)
-    kinds = raw.get("architectures") or ()
+    named = raw.get("architectures")
+    kinds = named if isinstance(named, list) else []
     if any(mark in raw for mark in ("block_size", "target_layer_ids", "speculators_model_type")):
         return False
     return any(str(kind).endswith("ForCausalLM") for kind in kinds)

@@ -14,6 +14,7 @@ from typing import Any
 from agentspec.engine.model.config import ModelConfig, from_huggingface
 
 from .errors import UnsupportedDraft
+from .said import check_kinds
 
 BLOCK_METHODS = ("dspark", "dflash", "jetspec")
 MARKOV_HEADS = ("vanilla", "gated", "rnn")
@@ -61,9 +62,10 @@ class BlockConfig:
 
 def block_config(raw: Mapping[str, Any]) -> BlockConfig:
     """Of a ``config.json``. Raises ``UnsupportedDraft`` or ``UnsupportedModel``, with the entry."""
+    check_kinds(raw)
     if "speculators_model_type" in raw:
         fields = _speculators(raw)
-    elif "dflash_config" in raw or "DFlashDraftModel" in raw.get("architectures", ()):
+    elif "dflash_config" in raw or "DFlashDraftModel" in (raw.get("architectures") or ()):
         fields = _zlab(raw)
     else:
         fields = _deepspec(raw)
@@ -170,6 +172,8 @@ def _check(config: BlockConfig) -> None:
         wrong = f"block_size {config.block_size}"
     elif config.markov_rank and config.markov_head not in MARKOV_HEADS:
         wrong = f"markov_head_type '{config.markov_head}' (known: {', '.join(MARKOV_HEADS)})"
+    elif config.draft_vocab is not None and config.draft_vocab > config.shape.vocab:
+        wrong = f"draft_vocab_size {config.draft_vocab} is above vocab_size"
     elif not config.taps or list(config.taps) != sorted(set(config.taps)):
         wrong = f"target_layer_ids {list(config.taps)} must ascend"
     elif any(t <= 0 for t in (*config.temperatures, *config.masked_temperatures)):

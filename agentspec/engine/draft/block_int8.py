@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned, run_all
-from agentspec_kernels.linear_q import GROUP, ROWS, QuantizedWeight, concatenate
+from agentspec_kernels.linear_q import QuantizedWeight, concatenate
 
 from agentspec.engine.model.int8_llama import PackedLinear, angles, arrange, power_of_two
 
 from .backbone import MOST_BLOCKS, PAGE, SCRATCH_PAGES, Block, Chunk
 from .block_config import MOST_ROWS, BlockConfig
 from .draft_file import DraftFile
-from .errors import UnsupportedDraft
+from .int8_sizes import check_sizes
 from .tables import packed_tables
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Int8Backbone:
 
         Raises ``WeightsError`` or ``UnsupportedDraft``.
         """
-        _check(config, len(ids))
+        check_sizes(config.shape, len(ids))
         self.num_pages = num_pages
         self.config = config
         self._pool = pool
@@ -234,18 +234,3 @@ class _Weights:
 def _packed(parts: list[QuantizedWeight], bits: int) -> PackedLinear:
     packed = PackedLinear(concatenate(parts))
     return packed.in_four_bits() if bits == 4 else packed
-
-
-def _check(config: BlockConfig, head_rows: int) -> None:
-    """Raise ``UnsupportedDraft`` where a size does not fit the kernels' groups and lanes."""
-    shape = config.shape
-    sizes = {
-        "hidden_size": shape.hidden,
-        "intermediate_size": shape.ffn,
-        "head_dim": shape.head_dim,
-    }
-    for name, size in sizes.items():
-        if size % GROUP:
-            raise UnsupportedDraft(f"{name} {size} is not a multiple of {GROUP} (int8 kernels)")
-    if head_rows % ROWS:
-        raise UnsupportedDraft(f"a draft vocabulary that is not a multiple of {ROWS}")

@@ -15,6 +15,7 @@ from typing import Any
 from agentspec.engine.model.config import ModelConfig, from_huggingface
 
 from .errors import DraftMismatch, UnsupportedDraft
+from .said import check_kinds
 from .target import TargetFacts, check_identity
 
 STEP_METHODS = ("eagle3", "mtp")
@@ -46,7 +47,8 @@ class StepConfig:
 
 
 def is_step_draft(raw: Mapping[str, Any]) -> bool:
-    """Whether a ``config.json`` is one of these methods'."""
+    """Whether a ``config.json`` is one of these methods'. Raises ``UnsupportedDraft``."""
+    check_kinds(raw)
     said = raw.get("speculators_model_type") or (raw.get("agentspec") or {}).get("method")
     if said is not None:
         return said in STEP_METHODS
@@ -55,6 +57,7 @@ def is_step_draft(raw: Mapping[str, Any]) -> bool:
 
 def step_config(raw: Mapping[str, Any]) -> StepConfig:
     """Of a ``config.json``. Raises ``UnsupportedDraft`` or ``UnsupportedModel``, with the entry."""
+    check_kinds(raw)
     for name in _REFUSED:
         if raw.get(name):
             raise UnsupportedDraft(f"config.json of the draft: '{name}' is not known here")

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from agentspec_kernels._cpu.program import Pool, Program, Rows, aligned
-from agentspec_kernels.linear_q import GROUP, ROWS, concatenate
+from agentspec_kernels.linear_q import concatenate
 from torch import Tensor
 
 from agentspec.engine.model.int8_llama import PackedLinear, angles, arrange, power_of_two
 
 from .backbone import MOST_BLOCKS, SCRATCH_PAGES
-from .errors import UnsupportedDraft
+from .int8_sizes import check_sizes
 from .step_backbone import StepChunk, StepRow, prefix_of, sizes
 from .step_config import StepConfig
 from .tables import packed_tables
@@ -51,7 +51,7 @@ class Int8StepBackbone:
     ):
         """ids: [U], the token of each row of logits. taps: how many. positions: the longest
         sequence. Raises ``WeightsError`` or ``UnsupportedDraft``."""
-        _check(config, len(ids))
+        check_sizes(config.shape, len(ids))
         self.num_pages = num_pages
         self.config = config
         self._pool = pool
@@ -242,17 +242,3 @@ def _rows(
 ) -> Rows:
     packed, gather, table = (np.array(values, np.int32) for values in (ids, wanted, pages))
     return Rows(packed, gather, spans, table, shifts=shifts or {})
-
-
-def _check(config: StepConfig, logits: int) -> None:
-    """Raise ``UnsupportedDraft`` where a size does not fit the kernels' groups and lanes."""
-    shape = config.shape
-    for name, size in (
-        ("hidden_size", shape.hidden),
-        ("intermediate_size", shape.ffn),
-        ("head_dim", shape.head_dim),
-    ):
-        if size % GROUP:
-            raise UnsupportedDraft(f"{name} {size} is not a multiple of {GROUP} (int8 kernels)")
-    if logits % ROWS:
-        raise UnsupportedDraft(f"a draft vocabulary that is not a multiple of {ROWS}")

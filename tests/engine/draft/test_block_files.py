@@ -13,7 +13,7 @@ from torch import Tensor
 from agentspec.engine.draft.base import Proposal
 from agentspec.engine.draft.block import BlockDrafter, BlockOptions
 from agentspec.engine.draft.block_config import block_config
-from agentspec.engine.draft.errors import DraftError, DraftMismatch
+from agentspec.engine.draft.errors import DraftError, DraftMismatch, UnsupportedDraft
 from agentspec.engine.draft.load import load_block
 from agentspec.engine.draft.target import TargetFacts, check_identity
 from agentspec.engine.exact_runner import ExactRunner, Unavailable
@@ -237,11 +237,31 @@ def test_what_fits_and_what_isnt_known_is_taken():
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "yarn"),
         ({"agentspec": {"calibration": {"temperatures": [1.0, 0.0]}}}, "calibration"),
+        ({"agentspec": {"calibration": {"temperatures": "1"}}}, "temperatures"),
+        ({"agentspec": 3}, "agentspec"),
+        ({"architectures": None, "block_size": "7"}, "block_size"),
+        ({"dflash_config": 3}, "dflash_config"),
+        ({"target_layer_ids": ["0", "2"]}, "target_layer_ids"),
+        ({"target_layer_ids": 0}, "target_layer_ids"),
+        ({"markov_rank": 4096}, "markov_rank"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"draft_vocab_size": 0}, "draft_vocab_size"),
+        ({"draft_vocab_size": 4096}, "draft_vocab_size"),
+        ({"rope_scaling": "yarn"}, "rope_scaling"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(changes, named, runner, tmp_path):
     path = world.write_draft(tmp_path, world.draft_config() | changes, {"x": torch.zeros(1)})
     with pytest.raises(ModelError, match=named):
+        load(path, runner)
+
+
+@pytest.mark.parametrize("changes", [{"head_dim": 288}, {"intermediate_size": 16416}])
+def test_what_the_kernels_buffers_do_not_hold_is_refused(changes, runner, tmp_path):
+    if not runner.exact:
+        pytest.skip("stock torch has no such bounds")
+    path = world.write_draft(tmp_path, world.draft_config() | changes, {"d2t": torch.zeros(1)})
+    with pytest.raises(UnsupportedDraft, match=f"{next(iter(changes))} .* is above"):
         load(path, runner)
 
 

@@ -241,6 +241,13 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "another family": ({"model_type": "gemma3"}, UnsupportedDraft, "gemma3"),
     "a norm before fc": ({"norm_before_fc": True}, UnsupportedDraft, "norm_before_fc"),
     "norms of each layer": ({"fc_norm": True}, UnsupportedDraft, "fc_norm"),
+    "layers that are no numbers": (
+        {"target_layer_ids": ["0"]},
+        UnsupportedDraft,
+        "target_layer_ids",
+    ),
+    "a length that is a word": ({"ttt_length": "seven"}, UnsupportedDraft, "ttt_length"),
+    "an object that is none": ({"eagle_config": 3}, UnsupportedDraft, "eagle_config"),
     "a head without a map": ({"draft_vocab_size": 48}, WeightsError, "d2t"),
     "another target": (
         {"agentspec": {"method": "eagle3", "target": {"vocab_size": 5}}},

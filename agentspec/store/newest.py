@@ -11,10 +11,14 @@ from sqlalchemy import Connection, func, select
 
 from .rebuild import floors
 from .rollup_schema import CUBE_LEVELS, CUBES, HOUR_MS, LEVELS, rollup, rollup_dim
+from .slices import Slice, sums
 from .window import Where, Window, holds
 
 FEW = 2
 """So many hours of rows are read rather than cut finer."""
+CHEAP_ROWS = 150
+"""About so many rows between two parts are read with them: each part is a question of its own, and
+a ledger of a row a minute would have thousands."""
 
 
 def spans(
@@ -37,11 +41,25 @@ def spans(
         *(holds(rollup_dim.c[name], value) for name, value in where.items()),
     )
     ids = list(connection.execute(dims).scalars())
+    whole = Slice(window, {}, complete)
+    (counted,) = sums(connection, whole, ("requests",)).values()
+    gap_ms = CHEAP_ROWS * window.length_ms // max(1, counted["requests"])
     for level in CUBE_LEVELS[cube]:
         near = len(found) <= FEW and all(part.length_ms <= HOUR_MS for part in found)
         if near or complete.get(level, 0) > window.since_ms:
             break
         found = _within(connection, (cube, level), ids, found, window, limit, some)
+        found = _joined(found, gap_ms)
+    return found
+
+
+def _joined(parts: Sequence[Window], gap_ms: int) -> list[Window]:
+    """Those with no more than that between them as one."""
+    found: list[Window] = []
+    for part in parts:
+        if found and found[-1].since_ms - part.until_ms <= gap_ms:
+            part = Window(part.since_ms, found.pop().until_ms)
+        found.append(part)
     return found
 
 

@@ -16,7 +16,7 @@ from agentspec.dashboard.explore_page import DIMENSIONS, MEASURES
 from agentspec.dashboard.load_page import _speedup
 from agentspec.dashboard.routing_page import kind_of, tally
 from agentspec.dashboard.sheet import Block, Column, csv_text
-from agentspec.store import migrate
+from agentspec.store import migrate, times
 from agentspec.store.concurrency import Band
 from agentspec.store.goodput import Level, goodput
 from agentspec.store.record import RequestRecord
@@ -250,3 +250,25 @@ def test_a_speedup_needs_five_requests_of_either():
     form = found.columns[4].form
     assert form
     assert [form(row[4]) for row in found.rows] == ["\u2013", "2.00\u00d7"]
+
+
+def test_percentiles_under_filters_that_only_rows_hold_are_those_of_the_rollups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Client and class together are in no rollup; here every request is of one client, so that the
+    class alone asks for the same. All rows are looked at once for each table."""
+    records, notes = agents_day(150, seed=2)
+    for record in records:
+        record.client = "codex"
+    url = f"sqlite:///{tmp_path / 'agentspec.db'}"
+    migrate.upgrade(url)
+    store(url, records, notes)
+    asked: list[str] = []
+    with TestClient(application(url)) as client:
+        for block in ("by_backend", "by_model"):
+            path = f"/dashboard/latency.csv?block={block}&workload=edit"
+            by_rollups = client.get(path).text
+            monkeypatch.setattr(times, "counts", lambda *_: asked.append("a kind") or {})
+            assert client.get(f"{path}&client=codex").text == by_rollups
+            monkeypatch.undo()
+            assert len(by_rollups.split("\r\n")) > 4 and asked == []

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 from .hardware import GPUS, PlanError, gpu
+from .memory import splits
 from .planner import Ask, Simulator, plan, rates_of
 from .presets import GUESS, PRESETS, draft, model
 from .roofline import Machine
@@ -44,9 +46,14 @@ def asked(args: argparse.Namespace) -> Ask:
             raise PlanError(f"--{name} must be 1 or more")
     if args.acceptance is not None and not 0.0 <= args.acceptance <= 1.0:
         raise PlanError("--acceptance must lie between 0 and 1")
-    if args.price is not None and args.price < 0.0:
-        raise PlanError("--price must not be negative")
+    if args.price is not None and not (math.isfinite(args.price) and args.price >= 0.0):
+        raise PlanError("--price must be 0 or more")
     preset = model(args.model)
+    if not splits(preset.model, args.gpus):
+        raise PlanError(
+            f"--gpus: {args.gpus} can't share the {preset.model.heads} heads of attention evenly "
+            f"({preset.model.kv_heads} of keys and values), and no engine starts so"
+        )
     own = args.draft is None
     chosen = preset.draft if own else draft(args.draft, preset.model)
     rates, source = rates_of(preset), preset.source

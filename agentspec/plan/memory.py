@@ -56,6 +56,13 @@ def fit(machine: Machine, shape: Shape, draft: Draft | None, context: int, concu
     return Fit(weights, extra, graphs, activations, room, token, request, requests)
 
 
+def splits(shape: Shape, gpus: int) -> bool:
+    """Whether one tensor-parallel group of so many shares its heads evenly: engines start on no
+    other number."""
+    kv_even = shape.kv_heads % gpus == 0 or gpus % shape.kv_heads == 0
+    return shape.heads % gpus == 0 and kv_even
+
+
 def _copies(machine: Machine, shape: Shape) -> float:
     return machine.count / shape.kv_split(machine.count)
 

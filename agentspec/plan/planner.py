@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from . import flags
 from .anchors import anchors
 from .drafts import Draft
-from .memory import Fit, fit
+from .memory import Fit, fit, splits
 from .presets import Preset
 from .roofline import ROUND_S, Machine, draft_seconds, pass_seconds, step_seconds
 from .speculation import PAYS, Level, level, price_per_million, rate_of
@@ -17,6 +17,8 @@ from .speculation import PAYS, Level, level, price_per_million, rate_of
 LEVELS = (1, 4, 16, 64, 256)
 RATIO = (8.0, 12.0)
 SLOWER = 0.98
+MOST_GPUS = 16
+"""Of one tensor-parallel group, where more are looked for."""
 _CURVE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
@@ -88,7 +90,7 @@ def plan(ask: Ask, simulator: Simulator | None = None) -> dict[str, Any]:
         "acceptance": {"low": ask.rates[0], "high": ask.rates[1], "source": ask.rates_source},
         "levels": [_row(ask, one) for one in levels],
         "simulated": simulated,
-        "flags": _flags(ask, levels),
+        "flags": _flags(ask, levels) if without.fits else {},
         "basis": basis(ask),
         "anchors": [asdict(one) | {"error": one.error} for one in anchors()],
     }
@@ -159,7 +161,7 @@ def judged(ask: Ask, room: Fit, plain: Fit, levels: Sequence[Level]) -> tuple[st
     """One sentence, and why."""
     what = f"{ask.machine.count} x {ask.machine.gpu.name}"
     if not plain.fits:
-        return f"does not fit on {what}", [_short(ask, plain)]
+        return f"does not fit on {what}", [_short(ask, plain), _enough(ask)]
     if ask.draft is None:
         return f"fits on {what}; no draft asked for", [_held(ask, plain)]
     if not room.fits:
@@ -198,6 +200,16 @@ def _short(ask: Ask, room: Fit) -> str:
         f"{ask.machine.gpu.memory_gb:g} GB; a request of {ask.context:,} tokens needs "
         f"{room.kv_request / 1e9:.2f} GB more."
     )
+
+
+def _enough(ask: Ask) -> str:
+    """The fewest of such GPUs on which it fits without a draft, of those that share its heads."""
+    machine, model = ask.machine, ask.preset.model
+    for count in range(machine.count + 1, MOST_GPUS + 1):
+        many = replace(machine, count=count)
+        if splits(model, count) and fit(many, model, None, ask.context, ask.concurrency or 64).fits:
+            return f"Without a draft it takes {count} x {machine.gpu.name} at least."
+    return f"No {MOST_GPUS} x {machine.gpu.name} in one tensor-parallel group hold it either."
 
 
 def _held(ask: Ask, room: Fit) -> str:

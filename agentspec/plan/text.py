@@ -28,7 +28,8 @@ def render(document: dict[str, Any]) -> str:
             "This project's scheduler, simulated (lower acceptance, with overhead):",
         ]
         lines += _table(document["simulated"])
-    lines += ["", "Start it:", *(f"- {k}: {v}" for k, v in document["flags"].items())]
+    if document["flags"]:
+        lines += ["", "Start it:", *(f"- {k}: {v}" for k, v in document["flags"].items())]
     lines += ["", "Anchors (published beside computed):"]
     lines += [_anchor(one) for one in document["anchors"]]
     lines += ["", "Basis:", *(f"- {line}" for line in document["basis"])]

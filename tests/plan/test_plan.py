@@ -239,6 +239,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
         (["--model", "nonsense"], "--model"),
         (["--model", "qwen3-8b", "--gpu", "T4"], "--gpu"),
         (["--model", "qwen3-8b", "--gpus", "0"], "--gpus"),
+        (["--model", "qwen3-8b", "--gpus", "3"], "--gpus"),  # 32 heads
+        (["--model", "qwen3-8b", "--price", "nan"], "--price"),
+        (["--model", "qwen3-8b", "--price", "-1"], "--price"),
         (["--model", "qwen3-8b", "--acceptance", "1.5"], "--acceptance"),
         (["--model", "qwen3-8b", "--draft", "llama-3.1-70b"], "tokenizer"),
         (["--model", "qwen3-8b", "--draft", "dspark:x"], "--draft"),
@@ -281,3 +284,16 @@ def test_this_engine_is_shown_for_what_it_can_serve(model: str, served: bool):
     preset = presets.model(model)
     told = flags.ours(preset.path, preset.model, preset.draft, preset.draft_path)
     assert told.startswith("[engine]") is served and ("this engine" in told) is not served
+
+
+def test_what_does_not_fit_is_not_started_and_says_what_it_takes(capsys: pytest.CaptureFixture):
+    """154 GB of weights: two H100 hold 144 GB in their 90 %, three share no 64 heads."""
+    assert cli.main(["plan", "--model", "deepseek-v4-flash"]) == 1
+    told = capsys.readouterr().out
+    assert "does not fit" in told and "Without a draft it takes 4 x H100 at least." in told
+    assert "Start it" not in told and "launch_server" not in told
+
+
+def test_what_no_group_holds_says_so(capsys: pytest.CaptureFixture):
+    assert cli.main(["plan", "--model", "llama-3.1-70b", "--context", "99000000"]) == 1
+    assert "No 16 x H100" in capsys.readouterr().out

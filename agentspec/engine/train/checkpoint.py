@@ -58,12 +58,21 @@ def restore(
     except (OSError, RuntimeError, EOFError) as error:
         raise TrainError(f"{path} cannot be read: {error}") from None
     state = State(**whole["state"])
-    for name in plan.keys() | state.plan.keys():
-        if plan.get(name) != state.plan.get(name):
-            raise Mismatch(
-                f"{path} is of another run: {name} was {state.plan.get(name)!r}, now "
-                f"{plan.get(name)!r}; take another 'folder' or pass --restart"
-            )
+    if (other := _first_other("", state.plan, plan)) is not None:
+        name, was, now = other
+        raise Mismatch(
+            f"{path} is of another run: {name} was {was!r}, now {now!r}; take another 'folder' or "
+            "pass --restart"
+        )
     net.load_state_dict(whole["net"])
     optimizer.load_state_dict(whole["optimizer"])
     return state
+
+
+def _first_other(name: str, was: Any, now: Any) -> tuple[str, Any, Any] | None:
+    """The first entry, as a dotted name, in which two values differ; one of None is not there."""
+    if not (isinstance(was, dict) and isinstance(now, dict)):
+        return None if was == now else (name, was, now)
+    pairs = ((f"{name}.{key}".lstrip("."), key) for key in sorted(was.keys() | now.keys()))
+    found = (_first_other(whole, was.get(key), now.get(key)) for whole, key in pairs)
+    return next((other for other in found if other is not None), None)

@@ -37,6 +37,20 @@ def add_parser(subparsers: Any) -> None:
         stage.set_defaults(run=run)
 
 
+def _minutes(text: str) -> float:
+    value = float(text)
+    if not 0.0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return value
+
+
 def _none(stage: argparse.ArgumentParser) -> None:
     pass
 
@@ -49,13 +63,13 @@ def _regenerate(stage: argparse.ArgumentParser) -> None:
 
 def _train(stage: argparse.ArgumentParser) -> None:
     stage.add_argument("--restart", action="store_true", help="ignore the checkpoint")
-    stage.add_argument("--minutes", type=float, help="stop sooner; the next run goes on")
+    stage.add_argument("--minutes", type=_minutes, help="stop sooner; the next run goes on")
 
 
 def _eval(stage: argparse.ArgumentParser) -> None:
     stage.add_argument("--on", choices=["held", "train", "all"], default="held")
     stage.add_argument("--engine", action="store_true", help="also generate through the engine")
-    stage.add_argument("--n", type=int, default=200, help="samples at most")
+    stage.add_argument("--n", type=_count, default=200, help="samples at most")
 
 
 def _export(stage: argparse.ArgumentParser) -> None:

@@ -75,8 +75,8 @@ class Sizes(_Section, frozen=True):
     """
 
     layers: Positive | None = None
-    block_size: Positive | None = None
-    markov_rank: Annotated[int, Meta(ge=0)] | None = None
+    block_size: Annotated[int, Meta(gt=0, le=64)] | None = None
+    markov_rank: Annotated[int, Meta(ge=0, le=1024)] | None = None
     markov_head_type: Literal["vanilla", "gated", "rnn"] = "vanilla"
     confidence_head: bool | None = None
     init_layers: list[int] | None = None
@@ -88,12 +88,12 @@ class DraftConfig(Sizes, frozen=True):
     of others stand in ``[methods.NAME]``; what follows is all methods'.
 
     mask_token_id None: a special token that no sample uses. vocabulary: the draft proposes so many
-    tokens only, the commonest of the answers; None: all.
+    tokens only, the commonest of the answers, a multiple of 16; None: all.
     """
 
     method: Method = "dspark"
     mask_token_id: int | None = None
-    vocabulary: Positive | None = None
+    vocabulary: Annotated[int, Meta(gt=0, multiple_of=16)] | None = None
 
 
 class LossConfig(_Section, frozen=True):

@@ -22,6 +22,8 @@ from .prompts import read_prompts, read_traffic
 from .samples import AnswerFile, Sample
 from .target import Target
 
+_SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "seed")
+
 
 class Asker(Protocol):
     """Who answers. Order is free; a prompt that cannot be asked comes back as its reason."""
@@ -41,6 +43,7 @@ def regenerate(toml: DraftToml, *, traffic: Path | None = None) -> dict[str, Any
     target = Target.open(toml)
     file = AnswerFile(toml.answers)
     done = file.open(target.answering)
+    file.note_sampling({name: getattr(config, name) for name in _SAMPLING})
     file.note_prompts(file_sha256(path))
     asked = [
         Asked.of(prompt, number, config) for prompt in prompts for number in range(config.answers)

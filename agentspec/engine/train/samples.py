@@ -85,6 +85,19 @@ class AnswerFile:
             self.path.write_bytes(whole)
         return {json.loads(line)["id"] for line in whole.splitlines()}
 
+    def note_sampling(self, sampling: dict[str, Any]) -> None:
+        """Remember how answers here are drawn. Raises ``Mismatch`` where that was otherwise."""
+        path = self.path.with_suffix(".json")
+        about = read_json(path)
+        kept = about.setdefault("sampling", sampling)
+        for name, value in sampling.items():
+            if kept.get(name) != value:
+                raise Mismatch(
+                    f"{self.path} holds answers that were drawn with regenerate.{name} = "
+                    f"{kept.get(name)!r}, not {value!r}: take another 'folder'"
+                )
+        write_json(path, about)
+
     def note_prompts(self, sha256: str) -> None:
         """Remember a file of prompts that answers here came from."""
         path = self.path.with_suffix(".json")

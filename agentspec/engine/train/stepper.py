@@ -16,6 +16,7 @@ from .batches import ALL, Columns, Drawn, assemble, draw, packs, weigh
 from .config import TrainConfig
 from .dataset import Schedule, Source
 from .distributed import Ranks
+from .errors import TrainError
 from .flops import Work, flops
 from .losses import Head
 from .methods import Loss
@@ -129,6 +130,15 @@ class Stepper:
                 [torch.full((len(d.anchors),), scales[d.entry.id], dtype=wide) for d in group]
             )
             yield moved(batch, device), scale.to(device)
+
+
+def there(device: str) -> str:
+    """``device``, where torch has it. Raises ``TrainError``."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise TrainError(f"train.device {device!r}: {str(error).splitlines()[0]}") from None
+    return device
 
 
 def running(dtype: str, device: str):

@@ -22,6 +22,7 @@ from agentspec.engine.tokenizer import Tokenizer
 from agentspec.settings import EngineSettings
 
 from .config import DraftToml
+from .errors import TrainError
 from .identity import chat_template_sha256, tokenizer_sha256, weights_id
 from .spec import TargetId
 
@@ -66,9 +67,7 @@ class Target:
 
     @classmethod
     def open(cls, toml: DraftToml) -> Target:
-        """The target of ``draft.toml``. Raises ``ModelError``."""
-        from .methods import spread_layers
-
+        """The target of ``draft.toml``. Raises ``ModelError``, ``TrainError``."""
         named = toml.target.weights
         path = resolve(None if named is None else toml.base / named)
         checkpoint = open_checkpoint(path)
@@ -81,7 +80,7 @@ class Target:
         settings.threads = toml.train.threads
         settings.drafts = []
         settings.tool_format = toml.target.tool_format
-        layers = tuple(toml.cache.layers or spread_layers(checkpoint.config.layers))
+        layers = _tapped(toml, checkpoint.config.layers)
         name = toml.target.name or (settings.model if named is None else path.stem)
         settings.model = name
         return cls(path, name, settings, layers, checkpoint, Tokenizer.load(path))
@@ -162,6 +161,19 @@ class Target:
             last = self.tables.last_hidden(part[:, -width:])
             found.append(Featured(part[:, :-width].bfloat16(), last.bfloat16()))
         return found
+
+
+def _tapped(toml: DraftToml, layers: int) -> tuple[int, ...]:
+    """``cache.layers`` of a target of so many, or five spread ones. Raises ``TrainError``."""
+    from .methods import spread_layers
+
+    chosen = tuple(toml.cache.layers or spread_layers(layers))
+    if list(chosen) != sorted(set(chosen)) or chosen[0] < 0 or chosen[-1] >= layers - 1:
+        raise TrainError(
+            f"cache.layers {list(chosen)} must ascend within 0..{layers - 2} (the target has "
+            f"{layers} layers, and the last one's output is not for drafts)"
+        )
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)

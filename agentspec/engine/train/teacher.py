@@ -24,7 +24,7 @@ from .losses import Coefficients, head_loss
 from .masks import masked_overlap
 from .nets import DraftNet
 from .nets.base import Batch
-from .stepper import Frozen, moved, running
+from .stepper import Frozen, moved, running, there
 from .target import Target
 from .trainer import EXPORT, fastest_dtype
 
@@ -82,7 +82,7 @@ class Opened:
         dtype = fastest_dtype(config.device) if config.dtype == "auto" else config.dtype
         tables = self.target.tables
         wide = torch.float64 if dtype == "fp64" else torch.float32
-        net = self.draft.net().to(config.device, wide).eval()
+        net = self.draft.net().to(there(config.device), wide).eval()
         frozen = Frozen.of(
             tables.embedding, tables.head, net.token_ids,
             dtype=dtype, device=config.device, chunk=config.chunk,

@@ -22,13 +22,14 @@ from .curve import Curve, Progress, Span, accepted_length, points
 from .data import Data
 from .dataset import Schedule
 from .distributed import Ranks
+from .errors import TrainError
 from .export import Draft, write_deepspec
 from .methods import loss_of, spec_of
 from .nets import DraftNet, build_net
 from .optim import optimizer
 from .samples import read_json, write_json
 from .spec import DraftSpec
-from .stepper import DTYPES, Frozen, Stepper, Sums
+from .stepper import DTYPES, Frozen, Stepper, Sums, there
 from .target import Target
 
 CHECKPOINT, CURVE, RECORD, EXPORT = "checkpoint.pt", "curve.jsonl", "record.json", "export"
@@ -153,12 +154,15 @@ def begin(toml: DraftToml, target: Target, spec: DraftSpec) -> DraftNet:
     net = build_net(spec)
     if toml.draft.init_layers is not None:
         _copy_layers(net, target, toml.draft.init_layers)
-    net.to(toml.train.device)
+    net.to(there(toml.train.device))
     return net.double() if toml.train.dtype == "fp64" else net
 
 
 def _copy_layers(net: DraftNet, target: Target, chosen: list[int]) -> None:
     """Fill draft layer i with target layer ``chosen[i]``; tensors of other shapes stay as drawn."""
+    missing = [number for number in chosen if not 0 <= number < target.checkpoint.config.layers]
+    if missing:
+        raise TrainError(f"draft.init_layers: the target has no layers {missing}")
     layers = net.get_submodule("layers")
     assert isinstance(layers, nn.ModuleList)
     for layer, number in zip(layers, chosen, strict=False):

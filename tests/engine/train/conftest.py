@@ -122,4 +122,7 @@ _TABLE = {
     "embeddings": "export",
     "endpoint": "regenerate",
     "answers": "regenerate",
+    "temperature": "regenerate",
+    "device": "train",
+    "block_size": "draft",
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from agentspec.cli import main
 from agentspec.engine.train.caching import cache
 from agentspec.engine.train.calibrate import calibrate
 from agentspec.engine.train.config import DraftToml
@@ -23,6 +24,7 @@ from agentspec.engine.train.identity import file_sha256
 from agentspec.engine.train.regenerate import regenerate
 from agentspec.engine.train.target import Target
 from agentspec.engine.train.trainer import Run, train
+from agentspec.settings import SettingsError
 from tests.engine.model import tiny
 from tests.engine.train.conftest import SHAPE, write_target
 
@@ -126,7 +128,7 @@ def test_training_goes_on_where_it_stopped(write: Write):
 def test_a_checkpoint_of_other_settings_is_refused_by_name(write: Write):
     toml = write(epochs=2)
     train(toml)
-    with pytest.raises(Mismatch, match="train was"):
+    with pytest.raises(Mismatch, match=r"train\.\w+ was [^{]+, now [^{]+;"):
         train(write(epochs=2, learning_rate=1e-4))
     assert train(write(epochs=2, learning_rate=1e-4), restart=True)["finished"]
 
@@ -201,3 +203,29 @@ def test_stages_in_the_wrong_order_say_which_is_missing(write: Write):
     shutil.rmtree(toml.folder)
     with pytest.raises(TrainError, match="draft regenerate"):
         cache(toml)
+
+
+def test_what_no_engine_would_load_is_refused_before_it_costs_hours(write: Write):
+    for layers in ([0, 4], [2, 0], [0, 0], [-1, 2], [0, 99]):
+        with pytest.raises(TrainError, match=r"cache\.layers .* must ascend within 0\.\.3"):
+            cache(write(layers=layers))
+    with pytest.raises(TrainError, match=r"draft\.init_layers: .* no layers \[5\]"):
+        train(write(init_layers=[1, 5]))
+    with pytest.raises(TrainError, match=r"train\.device 'mars'"):
+        train(write(device="mars"))
+    for key, value in (("vocabulary", 100), ("block_size", 65)):
+        with pytest.raises(SettingsError, match=key):
+            write(**{key: value})
+
+
+def test_answers_that_were_drawn_otherwise_are_not_taken_for_these(write: Write):
+    with pytest.raises(Mismatch, match=r"regenerate\.temperature = 0\.0, not 0\.7"):
+        regenerate(write(temperature=0.7))
+    assert regenerate(write())["there before"] == 7
+
+
+@pytest.mark.parametrize("words", [["eval", "--n", "0"], ["train", "--minutes", "-1"]])
+def test_counts_and_minutes_are_positive(words: list[str], capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["draft", *words, "--config", "draft.toml"])
+    assert f"argument {words[1]}" in capsys.readouterr().err

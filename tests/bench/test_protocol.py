@@ -16,11 +16,12 @@ import pytest
 from aiohttp import web
 
 from agentspec import cli
+from agentspec.bench.load_cases import mixed
 from agentspec.bench.protocol.cli import check
 from agentspec.bench.protocol.endpoint import Answer, Endpoint, kv_share, probe
 from agentspec.bench.protocol.figures import Block, acceptance, kind_of, throughput
 from agentspec.bench.protocol.page import page
-from agentspec.bench.protocol.run import pointed
+from agentspec.bench.protocol.run import numbered, pointed
 from agentspec.bench.protocol.verdict import Point, Verdict, judged
 from agentspec.bench.workloads import BenchError
 
@@ -285,10 +286,13 @@ def blocks(walls: Sequence[float], drafts: tuple[int, int] | None = None) -> lis
     sources = None if drafts is None else {"dspark": drafts}
     return [
         Block(
-            [Answer(i, 0.1, wall, 11, sources, 4 if drafts else 0, ended=True) for i in range(3)],
+            [
+                Answer(3 * turn + i, 0.1, wall, 11, sources, 4 if drafts else 0, ended=True)
+                for i in range(3)
+            ],
             wall,
         )
-        for wall in walls
+        for turn, wall in enumerate(walls)
     ]
 
 
@@ -391,3 +395,23 @@ def test_our_own_engine(model_path: Path, tmp_path: Path, capsys: pytest.Capture
     assert document["memory"]["rss_mib"] > 100
     assert "Verdict: not decided" in capsys.readouterr().out
     assert files["html"].read_text().startswith("<!doctype html>")
+
+
+def test_a_prompt_that_comes_again_tells_nothing_new_of_acceptance():
+    """Two prompts, one accepted at 0.2 and one at 0.6, twenty times: no interval comes of two."""
+    repeated = [
+        Answer(i % 2, 0.1, 0.2, 9, {"dspark": (10, 2 if i % 2 else 6)}, 4, ended=True)
+        for i in range(40)
+    ]
+    assert acceptance(repeated, "unknown").shares["model"].interval is None
+    apart = [replace(answer, prompt=i) for i, answer in enumerate(repeated)]
+    assert acceptance(apart, "unknown").shares["model"].interval is not None
+
+
+def test_rounds_have_prompts_of_their_own_and_repeats_keep_their_number():
+    found = numbered(mixed(["chat"], 0), 500)
+    numbers = {id(prompt): number for number, prompt in found}
+    assert all(numbers[id(prompt)] == number for number, prompt in found)
+    assert sorted(numbers.values()) == list(range(len(numbers)))
+    assert [number for number, _ in found[: len(numbers)]] == list(range(len(numbers)))
+    assert 6 <= len(numbers) < 500

@@ -1,8 +1,8 @@
 """What blocks of answers come to: throughput, percentiles, acceptance, each with its interval.
 
 Intervals are 95 %, by resampling (Efron's percentile bootstrap): of rounds for throughput, of
-requests for the rest. Fewer than ``LEAST`` of them give none; a P99 needs ``TAIL_LEAST`` in each
-arm, since resampling knows nothing of a tail that was never seen.
+prompts for acceptance, of requests for P99. Fewer than ``LEAST`` of them give none; a P99 needs
+``TAIL_LEAST`` in each arm, since resampling knows nothing of a tail that was never seen.
 """
 
 from __future__ import annotations
@@ -145,19 +145,18 @@ def kind_of(source: str, foreign: str) -> str:
 
 
 def acceptance(answers: Sequence[Answer], foreign: str) -> Acceptance:
+    """Intervals are by prompt: where one comes again, greedy text is accepted as before, so that
+    its repeats tell nothing new."""
     good = [answer for answer in answers if answer.error is None]
     told = [answer for answer in good if answer.sources is not None]
-    counts: dict[str, list[tuple[int, int]]] = {}
+    counts: dict[str, dict[int, tuple[int, int]]] = {}
     for answer in told:
-        sums: dict[str, tuple[int, int]] = {}
         for source, (drafted, accepted) in (answer.sources or {}).items():
-            before = sums.get(kind_of(source, foreign), (0, 0))
-            sums[kind_of(source, foreign)] = (before[0] + drafted, before[1] + accepted)
-        for kind, pair in sums.items():
-            counts.setdefault(kind, []).append(pair)
-    return Acceptance(
-        len(told), len(good), {kind: _share(pairs) for kind, pairs in counts.items()}, _length(told)
-    )
+            of_kind = counts.setdefault(kind_of(source, foreign), {})
+            before = of_kind.get(answer.prompt, (0, 0))
+            of_kind[answer.prompt] = (before[0] + drafted, before[1] + accepted)
+    shares = {kind: _share(list(pairs.values())) for kind, pairs in counts.items()}
+    return Acceptance(len(told), len(good), shares, _length(told))
 
 
 def _share(pairs: Sequence[tuple[int, int]]) -> Share:

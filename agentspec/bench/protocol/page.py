@@ -10,7 +10,8 @@ from agentspec.bench.load_plot import cliff
 
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
-body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; }
+th, td { overflow-wrap: normal; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid #8886; text-align: right; }
 th:first-child, td:first-child { text-align: left; }
@@ -118,7 +119,8 @@ def _origin(document: dict[str, Any]) -> list[str]:
         f"Command: {document['command']}",
         f"Client's machine: {machine['cpu']}, {machine['cores']} cores, load {machine['load_1m']}",
         f"Commit {document['commit']}, versions {document['versions']}",
-        "Intervals are 95 %, by resampling: of rounds for throughput, of requests for the rest.",
+        "Intervals are 95 %, by resampling: of rounds for throughput, of prompts for acceptance, "
+        "of requests for P99.",
     ]
     return ["<h2>Where this comes from</h2>", _list(lines)]
 

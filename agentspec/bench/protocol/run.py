@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,18 +59,21 @@ class Arms:
 
 
 class Rig:
-    """Sends blocks. Prompts of one round are the same in both arms."""
+    """Sends blocks. Prompts of one round are the same in both arms; the next round has others, as
+    long as there are others: a greedy answer that comes again tells nothing new of acceptance."""
 
     def __init__(self, plan: Plan, arms: Arms):
         self._plan = plan
         self._arms = arms
         self._numbers = itertools.count()
 
-    async def block(self, speculate: bool, concurrency: int, prompts: Sequence[Prompt]) -> Block:
-        """One closed loop: as one ends the next comes."""
+    async def block(
+        self, speculate: bool, concurrency: int, prompts: Sequence[tuple[int, Prompt]]
+    ) -> Block:
+        """One closed loop: as one ends the next comes. prompts: with their numbers."""
         endpoint = self._arms.drafted if speculate else self._arms.plain
         assert endpoint is not None
-        coming, answers = iter(enumerate(prompts)), list[Answer]()
+        coming, answers = iter(prompts), list[Answer]()
 
         async def stream() -> None:
             for number, prompt in coming:
@@ -98,10 +101,11 @@ class Rig:
         draw = random.Random(plan.seed + concurrency)
         arms = [True] if self._arms.plain is None else [True, False]
         blocks: dict[bool, list[Block]] = {True: [], False: []}
-        prompts = list(itertools.islice(mixed(plan.workloads, plan.seed), plan.count * concurrency))
+        size = plan.count * concurrency
+        prompts = numbered(mixed(plan.workloads, plan.seed), size * plan.rounds)
         for number in range(plan.rounds + 1):
             for speculate in draw.sample(arms, len(arms)):
-                chosen = prompts if number else prompts[:concurrency]
+                chosen = prompts[size * (number - 1) : size * number] or prompts[:concurrency]
                 arm = "with drafts" if speculate else "plain"
                 at = f"concurrency {concurrency}, round {number} of {plan.rounds}, {arm}"
                 report.progress(f"{at}: {len(chosen)} requests ...")
@@ -111,6 +115,13 @@ class Rig:
                 rate = "?" if block.tok_s is None else f"{block.tok_s:.1f}"
                 report.progress(f"{at}: {rate} tok/s")
         return pointed(concurrency, blocks[True], blocks[False], plan.foreign)
+
+
+def numbered(prompts: Iterator[Prompt], count: int) -> list[tuple[int, Prompt]]:
+    """The first ``count`` of them; one that comes again has the number that it had."""
+    numbers: dict[int, int] = {}
+    chosen = list(itertools.islice(prompts, count))
+    return [(numbers.setdefault(id(prompt), len(numbers)), prompt) for prompt in chosen]
 
 
 async def _watched(endpoint: Endpoint, seen: list[float]) -> None:

@@ -11,6 +11,9 @@ from markupsafe import Markup
 from .svg import BOTTOM, LEFT, RIGHT, TOP, YAxis, drawing, percent, tag, ticks, x_label
 from .text import UNKNOWN
 
+NARROW_PX, LETTER_PX = 310, 6
+"""A drawing's width on a telephone, and a letter's of a label."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layer:
@@ -177,9 +180,15 @@ def _column(
 
 
 def _x_labels(columns: Columns) -> list[Markup]:
-    """Where there are many, every second one gives way on a narrow screen."""
-    shown = [(index, text) for index, text in enumerate(columns.labels) if text]
-    return [
-        x_label(text, columns.left(index + 0.5), minor=len(shown) > 6 and number % 2 == 1)
-        for number, (index, text) in enumerate(shown)
-    ]
+    """Those that would run into the one before give way on a narrow screen."""
+    found, taken_px = [], 0.0
+    for index, text in enumerate(columns.labels):
+        if not text:
+            continue
+        at = columns.left(index + 0.5)
+        half_px = len(text) * LETTER_PX / 2
+        minor = at / 100 * NARROW_PX - half_px < taken_px
+        if not minor:
+            taken_px = at / 100 * NARROW_PX + half_px + LETTER_PX
+        found.append(x_label(text, at, minor=minor))
+    return found

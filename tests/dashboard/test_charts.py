@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentspec.dashboard import blocks, text
-from agentspec.dashboard.charts import Columns, Layer, curve, grouped, stacked
+from agentspec.dashboard.charts import Columns, Layer, _x_labels, curve, grouped, stacked
 from agentspec.dashboard.sheet import Column
 from agentspec.dashboard.svg import BOTTOM, LEFT, RIGHT, TOP, tag, ticks
 
@@ -141,3 +141,11 @@ def test_an_axis_of_counts_has_whole_ticks(form: Callable[[float], str], expecte
     block = blocks.bars("b", "B", "", columns, ["x"], [Layer("requests", "c-ok", [10])], form)
     labels = re.findall(r'<text class="y"[^>]*>([^<]*)<', str(block.picture))
     assert (labels == ["0", "5", "10"]) is expected
+
+
+def test_names_that_would_run_into_each_other_give_way_on_a_narrow_screen():
+    names = ["chat / claude-cli", "chat / opencode", "edit / codex", "tool / codex"]
+    labels = _x_labels(Columns(names, names))
+    assert [' minor"' in label for label in labels] == [False, True, False, True]
+    short = ["00:00", "06:00", "12:00", "18:00"]
+    assert not any(' minor"' in label for label in _x_labels(Columns(short, short)))

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .sequence import Sequence
 
 _ENDS_KEPT = 16
+_INTERACTIVE_PART = 4
+"""Batch requests leave one in so many places of the queue free."""
 _RETRY_MOST_S = 60
 
 
@@ -60,14 +62,16 @@ class Scheduler:
         self._step = 0
         self._turns = FairTurns()
         self._evicted: list[Sequence] = []
+        self._reading: int | None = None
         self._ended: deque[float] = deque(maxlen=_ENDS_KEPT)
         self.prompt_rows: Callable[[int], int] | None = None
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
 
     def enqueue(self, sequence: Sequence) -> None:
-        """Raises ``Overloaded`` when ``max_waiting`` sequences wait already."""
-        if len(self.waiting) >= self._settings.max_waiting:
+        """Raises ``Overloaded`` when ``max_waiting`` sequences wait already; batch requests leave a
+        quarter of the queue to interactive ones."""
+        if len(self.waiting) >= self._queue_for(sequence):
             full = Overloaded(
                 f"The engine's queue is full ({self._settings.max_waiting} requests wait)."
             )
@@ -75,6 +79,11 @@ class Scheduler:
             raise full
         insort(self.waiting, sequence, key=_rank)
         self._turns.arrived(sequence)
+
+    def _queue_for(self, sequence: Sequence) -> int:
+        """The most that wait when it comes."""
+        most = self._settings.max_waiting
+        return most if sequence.request.priority >= 0 else most - most // _INTERACTIVE_PART
 
     def retry_after_s(self) -> int:
         """When a place in the queue should be free, by the pace at which requests ended lately."""
@@ -88,10 +97,12 @@ class Scheduler:
 
         No more run than a pass has rows: else decoding would leave none to a prompt.
         """
-        if not self.waiting:
+        # One that gave its place up in this step is told of it first (``plan``).
+        waiting = [s for s in self.waiting if s not in self._evicted]
+        if not waiting:
             return None
         places = min(self._settings.max_sequences, self._settings.step_tokens)
-        chosen = self._turns.next(self.waiting)
+        chosen = self._turns.next(waiting)
         if len(self.running) >= places and not self._evict_for(chosen):
             return None
         return chosen
@@ -105,6 +116,19 @@ class Scheduler:
         self._evicted.append(last)
         return True
 
+    def _room_for(self, sequence: Sequence, missing: int) -> bool:
+        """Whether so many pages are there beside one for each that runs; an interactive request
+        takes those of batch ones, where they are enough."""
+        pool = self._pool
+        batch = [s for s in self.running if s.request.priority < 0]
+        theirs = sum(len(s.table.pages) for s in batch) + len(batch)
+        if missing + len(self.running) <= pool.available + theirs:
+            while self.running and missing + len(self.running) > pool.available:
+                if not self._evict_for(sequence):
+                    return False
+            return True
+        return not self.running
+
     def admit(self, sequence: Sequence) -> bool:
         """Let it run if pages for all its tokens are there beside one for each that runs.
 
@@ -112,7 +136,7 @@ class Scheduler:
         """
         served = self._pool.match(sequence.table, sequence.tokens, sequence.match_limit)
         missing = self._pool.pages_for(len(sequence.tokens) + 1) - len(sequence.table.pages)
-        if self.running and missing + len(self.running) > self._pool.available:
+        if not self._room_for(sequence, missing):
             self._pool.release(sequence.table)
             return False
         self.waiting.remove(sequence)
@@ -169,7 +193,24 @@ class Scheduler:
         left -= min(wishes, left // 2)
         if self.prompt_rows is not None and slots:
             left = min(left, max(self.prompt_rows(sum(slot.rows for slot in slots)), 1))
-        return slots + _serve(prefilling, left)
+        return slots + self._read(prefilling, left)
+
+    def _read(self, prefilling: list[Sequence], rows: int) -> list[Slot]:
+        """Slots of prompts: by priority; within it first the one that is being read, then of the
+        tenant of whose prompts the least was read, then who came first."""
+
+        def turn(sequence: Sequence) -> tuple[int, bool, int, int]:
+            priority, number = sequence.rank
+            return priority, number != self._reading, self._turns.was_read(sequence), number
+
+        slots = _serve(sorted(prefilling, key=turn), rows)
+        if slots:
+            self._reading = None
+        for slot in slots:
+            self._turns.read(slot.sequence, slot.rows)
+            if slot.rows < slot.sequence.pending:
+                self._reading = slot.sequence.number
+        return slots
 
     def _secure_pages(self, slots: list[Slot]) -> tuple[list[Slot], list[Sequence]]:
         """Pages for every slot's rows, first in rank first; slots without room shrink or go."""

@@ -102,3 +102,54 @@ def test_no_text_depends_on_load_mode_or_policy(mode: str, policy: str):
     for number in range(12):
         alone = World().run(request(number))[f"r{number}"]
         assert busy.told[f"r{number}"].text == alone.text
+
+
+def test_a_tenants_long_prompts_keep_nobody_waiting_for_more_than_one():
+    """Six long prompts of one tenant are there when another's short one comes."""
+    world = World(pages=512, max_sequences=8, step_tokens=16)
+    long = [3, 1, 4, 1, 5] * 24
+    world.add(*(make(f"long{i}", prompt=long, cache_scope="a", max_tokens=1) for i in range(6)))
+    world.step()
+    world.add(make("short", cache_scope="b", max_tokens=1))
+    assert _order(world, "short", *(f"long{i}" for i in range(6)))[1] == "short"
+
+
+def test_prompts_of_equal_tenants_are_read_as_they_came():
+    world = World(pages=512, max_sequences=8, step_tokens=16)
+    prompt = [3, 1, 4, 1, 5] * 12
+    names = [f"r{i}" for i in range(5)]
+    world.add(*(make(n, prompt=prompt, cache_scope=n, max_tokens=1) for n in names))
+    assert _order(world, *names) == names
+
+
+def test_interactive_requests_take_the_pages_of_batch_ones():
+    """Places are free, pages are not: one batch request holds most of them."""
+    world = World(pages=20, max_sequences=4)
+    world.add(make("batch", prompt=[1, 2, 3] * 16, priority=-1, max_tokens=24))
+    for _ in range(3):
+        world.step()
+    world.add(make("now", prompt=[4, 5, 6] * 12, max_tokens=4))
+    assert _order(world, "batch", "now") == ["now", "batch"]
+    assert world.engine.stats().preemptions == 1
+
+
+def test_batch_requests_give_no_pages_up_for_each_other():
+    world = World(pages=20, max_sequences=4)
+    world.add(make("first", prompt=[1, 2, 3] * 16, priority=-1, max_tokens=24))
+    for _ in range(3):
+        world.step()
+    world.add(make("second", prompt=[4, 5, 6] * 12, priority=-1, max_tokens=4))
+    assert _order(world, "first", "second") == ["first", "second"]
+
+
+def test_batch_requests_leave_a_part_of_the_queue_to_interactive_ones():
+    world = World(max_sequences=1, max_waiting=8)
+    world.add(make("runs"))
+    world.step()
+    world.add(*(make(f"batch{i}", priority=-1) for i in range(6)))
+    with pytest.raises(Overloaded):
+        world.engine.add(make("batch", priority=-1))
+    world.add(make("one"), make("two"))
+    with pytest.raises(Overloaded):
+        world.engine.add(make("three"))
+    world.run()

@@ -161,9 +161,19 @@ class Rig:
         """One run of one mode. concurrency is without a meaning where a trace drives."""
         self.engine.speculation_mode = mode
         if trace is not None:
-            return self.driver.arriving(self.arrivals(trace))
+            arrivals = self.arrivals(trace)
+            if mode == OFF:
+                arrivals = [(at_s, plain(request)) for at_s, request in arrivals]
+            return self.driver.arriving(arrivals)
         requests = list(self.requests(self._plan.count * concurrency))
+        if mode == OFF:
+            requests = [plain(request) for request in requests]
         return self.driver.closed(requests, concurrency)
+
+
+def plain(request: GenerationRequest) -> GenerationRequest:
+    """The same without sources: "off" is plain decoding, which keeps no text for drafts either."""
+    return replace(request, sources=())
 
 
 def run(plan: Plan) -> dict[str, Any]:

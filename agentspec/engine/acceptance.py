@@ -25,6 +25,7 @@ _SEQUENCE_PRIOR, _SEQUENCE_LEAST = 0.25, 0.04
 """Variance of a shift before anything was seen, and the least that is kept for change."""
 _MOST = 4.0
 _EDGE = 1e-4
+_SURE = 1.0 - _EDGE
 
 
 @dataclass(slots=True)
@@ -70,11 +71,19 @@ class Acceptance:
 
         masked: whether a grammar holds where the draft begins.
         """
-        shifts = {name: self._odds(sequence, name, masked) for name in set(proposal.sources)}
-        return [
-            raw if source == FORCED else _moved(raw, shifts[source])
-            for source, raw in zip(proposal.sources, proposal.confidence, strict=True)
-        ]
+        against = {
+            name: math.exp(-self._odds(sequence, name, masked))
+            for name in set(proposal.sources)
+            if name != FORCED
+        }
+        found: list[float] = []
+        for source, raw in zip(proposal.sources, proposal.confidence, strict=True):
+            if source == FORCED:
+                found.append(raw)
+                continue
+            inside = raw if _EDGE <= raw <= _SURE else max(_EDGE, min(_SURE, raw))
+            found.append(inside / (inside + (1.0 - inside) * against[source]))
+        return found
 
     def saw(
         self,
@@ -84,12 +93,59 @@ class Acceptance:
         came: Seq[int],
         *,
         tested: int,
+        corrected: Seq[float] | None = None,
     ) -> None:
         """``came`` was committed after ``proposal`` was made, of which ``tested`` were verified.
 
         Untested tokens are judged by what came: right for one-hot drafts, whatever the temperature.
+        corrected: the ``confidence`` that the draft was cut by; None: as of now.
         """
-        corrected = self.confidence(sequence, proposal, masked)
+        if corrected is None:
+            corrected = self.confidence(sequence, proposal, masked)
+        if proposal.parents is None:
+            stood = self._saw_chain(sequence, proposal, masked, came, corrected)
+            alive = 1.0
+            for i, source in enumerate(proposal.sources[:tested]):
+                alive *= corrected[i]
+                if source != FORCED:
+                    self._count(alive, i < stood)
+            return
+        path = self._saw_tree(sequence, proposal, masked, came, corrected)
+        survival: list[float] = []
+        for i, above in enumerate(proposal.above[:tested]):
+            survival.append(corrected[i] if above < 0 else survival[above] * corrected[i])
+            if proposal.sources[i] != FORCED:
+                self._count(survival[i], i in path)
+
+    def _saw_chain(
+        self,
+        sequence: int,
+        proposal: Proposal,
+        masked: bool,
+        came: Seq[int],
+        corrected: Seq[float],
+    ) -> int:
+        """Learn from a chain; returns how many of its tokens stood."""
+        drafted = zip(proposal.tokens, proposal.sources, corrected, strict=False)
+        stood = 0
+        for token, (guess, source, predicted) in zip(came, drafted, strict=False):
+            stands = guess == token
+            if source != FORCED:
+                self._learn(sequence, source, masked, predicted, stands)
+            if not stands:
+                break
+            stood += 1
+        return stood
+
+    def _saw_tree(
+        self,
+        sequence: int,
+        proposal: Proposal,
+        masked: bool,
+        came: Seq[int],
+        corrected: Seq[float],
+    ) -> set[int]:
+        """Learn from a tree: every sibling that verification passed teaches. Returns what stood."""
         path, at = set[int](), -1
         for token in came:
             before, at = at, None
@@ -101,11 +157,7 @@ class Acceptance:
             if at is None:
                 break
             path.add(at)
-        alive: list[float] = []
-        for i, above in enumerate(proposal.above[:tested]):
-            alive.append(corrected[i] if above < 0 else alive[above] * corrected[i])
-            if proposal.sources[i] != FORCED:
-                self._count(alive[i], i in path)
+        return path
 
     def close(self, sequence: int) -> None:
         self._sequences.pop(sequence, None)
@@ -128,11 +180,3 @@ class Acceptance:
         bin.count += 1
         bin.predicted += survival
         bin.accepted += stands
-
-
-def _moved(confidence: float, odds: float) -> float:
-    """``confidence`` with its log-odds shifted."""
-    inside = max(_EDGE, min(1.0 - _EDGE, confidence))
-    if odds == 0.0:
-        return inside
-    return 1.0 / (1.0 + (1.0 - inside) / inside * math.exp(-odds))

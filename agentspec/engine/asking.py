@@ -5,9 +5,11 @@ together, and what a call of each width costs (``draft_cost.py``) is held agains
 are worth by what earlier drafts promised at each place (``yields.py``), the rows that verify them
 paid. Nothing here looks at a draft of this step.
 
-A source that doesn't pay is asked at growing distances for the width that comes nearest, at most
-so that asking in vain costs a quarter of a percent; a change of load that makes it pay wakes it at
-once. Where what sequences share of a call is next to nothing, ``gate.py`` alone decides.
+A source that doesn't pay is asked at growing distances for the width that comes nearest, from what
+a quarter of a percent of the time saves up: such an ask is charged what it really took (a source
+may have a long text to read first), so that asking in vain costs no more than that. A change of
+load that makes the source pay wakes it at once. Where what sequences share of a call is next to
+nothing, ``gate.py`` alone decides.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import math
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .draft_cost import DraftCost
 from .gate import FARTHEST
@@ -26,6 +29,8 @@ _PAYS = 1.005
 _ALIKE = 0.998
 """Of the best speed: a wider draft that promises so much is asked for, as more is seen of it."""
 _PROBING_SHARE = 0.0025
+_SAVED_CALLS = 8
+"""What was not spent on asks in vain is kept for so many of them, at most."""
 _SHARED_LITTLE = 0.0025
 _RENEWED = 8
 _WIDER = 64
@@ -39,13 +44,24 @@ _RATE = 0.05
 @dataclass(frozen=True, slots=True)
 class Scene:
     """A step before its drafts: its sequences, rows and seconds; base: of a pass over rows;
-    row_s: seconds of a drafted row beside its place in the pass, by width."""
+    row_s: seconds of a drafted row beside its place in the pass, by width. plain_s: without rows
+    that are computed anyway, drafts or not. unread: tokens of prompts a step and sequence."""
 
     sequences: int
     rows: int
     plain_s: float
     base: Callable[[float], float]
     row_s: Callable[[int], float]
+    unread: float = 0.0
+
+
+class Seen(NamedTuple):
+    """A draft: for how many tokens it was asked, the gains that it promises, and what of its rows
+    was paid for it (``Yields.saw``)."""
+
+    width: int
+    gains: Seq[float]
+    paid: Seq[float] | None = None
 
 
 @dataclass(slots=True)
@@ -72,6 +88,8 @@ class Asking:
         self._distance = self._wait = self._calls = 0
         self._usual: float | None = None
         self._longest = self._widest = 1
+        self._unread, self._saved_s = 0.0, math.inf
+        self._trying = False
 
     def width(self, joining: int, worth: float, most: int, scene: Scene) -> tuple[int, bool]:
         """Tokens to ask for, 0 to ``most``, and whether it is only to see how the source does.
@@ -79,16 +97,21 @@ class Asking:
         joining: the sequences that would be asked. worth: the sum of what their drafts bring, each
         as a factor of the source's usual.
         """
+        self._unread, self._trying = scene.unread, False
         if self.cost.calls < len(_BEGINNING):
             return max(1, round(_BEGINNING[self.cost.calls] * most)), False
         if self._seconds(0, most) <= _SHARED_LITTLE * scene.plain_s:
             return most, False
         now = (joining, worth, most, scene.sequences, scene.plain_s)
         plan = self._plan
-        stale = plan is not None and plan.age >= _RENEWED and (plan.width or self._wait == 0)
+        due = self._wait == 0 and self._saved_s >= 0.0
+        stale = plan is not None and plan.age >= _RENEWED and (plan.width or due)
         if plan is None or stale or not plan.fits(now):
             plan = self._plan = _Plan(*self._planned(joining, worth, most, scene), now)
         plan.age += 1
+        cost_s = self._seconds(joining, plan.nearest)
+        self._saved_s += _PROBING_SHARE * scene.plain_s
+        self._saved_s = min(self._saved_s, _SAVED_CALLS * cost_s)
         if plan.width:
             self._distance, self._wait = self._distance // 2, 0
             self._calls += 1
@@ -97,10 +120,10 @@ class Asking:
         if self._wait > 0:
             self._wait -= 1
             return 0, False
-        cost_s = self._seconds(joining, plan.nearest)
-        farthest = math.ceil(cost_s / (_PROBING_SHARE * scene.plain_s)) - 1
-        self._distance = min(max(1, 2 * self._distance), max(farthest, 0), FARTHEST)
-        self._wait, plan.age = self._distance, _RENEWED
+        if self._saved_s < 0.0:
+            return 0, False
+        self._distance = min(max(1, 2 * self._distance), FARTHEST)
+        self._wait, plan.age, self._trying = self._distance, _RENEWED, True
         return plan.nearest, True
 
     def pays_behind(self, worth: float, token_s: float, scene: Scene) -> bool:
@@ -139,7 +162,8 @@ class Asking:
 
     def _seconds(self, sequences: int, width: int) -> float:
         """Of a call; asked for more than it can draw, a source does no more than that."""
-        return self.cost.seconds(sequences, self._drawn(width))
+        unread = sequences * self._unread
+        return self.cost.seconds(sequences, self._drawn(width), unread)
 
     def _drawn(self, width: int) -> int:
         return min(width, self._longest) if self._longest < self._widest else width
@@ -148,18 +172,22 @@ class Asking:
         """What each sequence adds to a call."""
         return self._seconds(1, width) - self._seconds(0, width)
 
-    def called(self, seconds: float, sequences: int, width: int, longest: int) -> None:
-        """A call for so many tokens took so long; longest: of its drafts."""
+    def called(
+        self, seconds: float, sequences: int, width: int, longest: int, unread: int = 0
+    ) -> None:
+        """A call for so many tokens took so long; longest: of its drafts; unread: of the texts."""
+        if self._trying:
+            self._saved_s -= seconds
         self._longest, self._widest = max(self._longest, longest), max(self._widest, width)
-        self.cost.saw(seconds, sequences, self._drawn(width))
+        self.cost.saw(seconds, sequences, self._drawn(width), unread)
 
-    def saw(self, drafts: Seq[tuple[int, Seq[float]]]) -> None:
-        """A call's drafts: of each the tokens asked for, and the gains that it promises."""
+    def saw(self, drafts: Seq[Seen]) -> None:
+        """A call's drafts."""
         stride = -(-len(drafts) // _SAMPLES)
-        for width, gains in drafts[::stride]:
-            self.yields.saw(gains, width)
+        for draft in drafts[::stride]:
+            self.yields.saw(draft.gains, draft.width, draft.paid)
         self.yields.faded(len(drafts))
-        mean = sum(sum(gains) for _, gains in drafts) / len(drafts)
+        mean = sum(sum(draft.gains) for draft in drafts) / len(drafts)
         usual = mean if self._usual is None else self._usual
         self._usual = usual + _RATE * (mean - usual)
 

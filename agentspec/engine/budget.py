@@ -22,12 +22,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import ge, mul
 from typing import NamedTuple
 
 from .cost import CostCurve
 from .draft.base import FORCED, Proposal
 
 _ROUNDS = 4
+_SETTLED = 1.0005
+"""A better price by less than this factor changes no ranks that matter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,33 +51,18 @@ class Bid:
     weight: float = 1.0
 
 
-class _Candidate(NamedTuple):
-    """One drafted token. The field order is the order of admission: the rank never falls along a
-    bid and ties go to the smaller position, so a prefix always comes before its rest."""
+_Candidate = tuple[float, int, int, float, float]
+"""One drafted token: minus its rank, position, bid, gain, own seconds. That order is the order of
+admission: the rank never falls along a bid and ties go to the smaller position, so a prefix always
+comes before its rest."""
 
-    minus_rank: float
-    position: int
+
+class _Offered(NamedTuple):
+    """Of one bid, what the search may look at freely, place by place; gains are weighted."""
+
     bid: int
-    gain: float
-    own_s: float
-    dense: bool
-
-
-@dataclass(slots=True)
-class _State:
-    """What is taken so far: weighted tokens, rows, seconds beside the base cost of the rows."""
-
-    tokens: float
-    rows: int
-    other_s: float
-
-    def speed(self, base: Callable[[int], float]) -> float:
-        return self.tokens / (base(self.rows) + self.other_s)
-
-    def add(self, candidate: _Candidate) -> None:
-        self.tokens += candidate.gain
-        self.rows += 1
-        self.other_s += candidate.own_s
+    gains: list[float]
+    costs: list[float]
 
 
 def choose(
@@ -94,73 +82,91 @@ def choose(
     than plain decoding (all widths 0), except form B's by what older confidences had wrong.
     """
     widths = [0] * len(bids)
-    state = _State(sum(bid.weight for bid in bids), base_rows, other_s)
-    plain = state.speed(base)
-    taken, value = _search(bids, state, plain, base)
+    offers = [_offered(number, bid) for number, bid in enumerate(bids)]
+    most = sum(max(len(offer.gains), len(bids[offer.bid].gain)) for offer in offers)
+    if most == 0:
+        return widths
+    pass_s = [base(base_rows + rows) for rows in range(most + 1)]
+    tokens = sum(bid.weight for bid in bids)
+    plain = tokens / (pass_s[0] + other_s)
+    taken, value = _search(offers, tokens, pass_s, other_s)
     if value < plain * (1.0 + margin):
         taken = []
-    stale = sum(candidate.dense for candidate in taken)
-    for candidate in taken:
-        if not candidate.dense:
-            widths[candidate.bid] += 1
-            state.add(candidate)
-    dense = _dense_candidates(bids, value)
-    for candidate in dense:
-        if bids[candidate.bid].expected is not None:
+    stale = rows = 0
+    for _, _, number, gain, own_s in taken:
+        if bids[number].dense:
+            stale += 1
+            continue
+        widths[number] += 1
+        rows, tokens, other_s = rows + 1, tokens + gain, other_s + own_s
+    for _, _, number, gain, own_s in _dense_candidates(bids, value):
+        if bids[number].expected is not None:
             if stale == 0:
                 continue
             stale -= 1
         else:
-            before = state.speed(base)
-            state.add(candidate)
-            if state.speed(base) <= before:
+            before = tokens / (pass_s[rows] + other_s)
+            rows, tokens, other_s = rows + 1, tokens + gain, other_s + own_s
+            if tokens / (pass_s[rows] + other_s) <= before:
                 break
-        widths[candidate.bid] += 1
+        widths[number] += 1
     return widths
 
 
 def _search(
-    bids: Sequence[Bid], start: _State, plain: float, base: Callable[[int], float]
+    offers: Sequence[_Offered], start: float, pass_s: Sequence[float], other_s: float
 ) -> tuple[list[_Candidate], float]:
     """The best set of tokens whose survival may be looked at freely, and its tokens a second.
 
+    start: tokens that come without drafts. pass_s: seconds of the pass by drafted rows in it.
     Maximising a quotient by Dinkelbach's method (1967): for a price of a second, tokens are ranked
     by what is left of their survival after their own cost, and the best prefix gives a better
     price, until none does.
     """
     best: list[_Candidate] = []
-    price = plain
+    price = start / (pass_s[0] + other_s)
     for _ in range(_ROUNDS):
-        ranked = sorted(_open_candidates(bids, price))
-        state = _State(start.tokens, start.rows, start.other_s)
-        speed, count = price, 0
-        for number, candidate in enumerate(ranked, start=1):
-            state.add(candidate)
-            now = state.speed(base)
+        ranked = _ranked(offers, price)
+        tokens, spent_s, speed, count = start, other_s, price, 0
+        for number, (_, _, _, gain, own_s) in enumerate(ranked, start=1):
+            tokens += gain
+            spent_s += own_s
+            now = tokens / (pass_s[number] + spent_s)
             if now > speed:
                 speed, count = now, number
         if count == 0:
             break
+        settled = speed < price * _SETTLED
         best, price = ranked[:count], speed
+        if settled:
+            break
     return best, price
 
 
-def _open_candidates(bids: Sequence[Bid], price: float) -> list[_Candidate]:
-    """One-hot tokens, and the places of dense ones as earlier drafts had them; those that are worth
-    less than their own cost are left out."""
+def _ranked(offers: Sequence[_Offered], price: float) -> list[_Candidate]:
+    """In order of admission; those that are worth less than their own cost are left out."""
     found: list[_Candidate] = []
-    for number, bid in enumerate(bids):
-        offered = (bid.expected or ()) if bid.dense else bid.gain
-        costs = _mean_costs(bid, len(offered)) if bid.dense else _costs(bid, len(offered))
-        gains = [bid.weight * gain for gain in offered]
-        nets = [gain - price * cost for gain, cost in zip(gains, costs, strict=True)]
-        for position, rank in enumerate(_falling(nets)):
-            if rank <= 0.0:
-                break
-            found.append(
-                _Candidate(-rank, position, number, gains[position], costs[position], bid.dense)
-            )
+    for number, gains, costs in offers:
+        ranks = [gain - price * cost for gain, cost in zip(gains, costs, strict=True)]
+        if not all(map(ge, ranks, ranks[1:])):
+            ranks = _falling(ranks)
+        places = range(len(ranks))
+        found += [
+            (-rank, place, number, gain, cost)
+            for rank, place, gain, cost in zip(ranks, places, gains, costs, strict=True)
+            if rank > 0.0
+        ]
+    found.sort()
     return found
+
+
+def _offered(number: int, bid: Bid) -> _Offered:
+    """One-hot tokens, or the places of dense ones as earlier drafts had them."""
+    gains = (bid.expected or ()) if bid.dense else bid.gain
+    costs = _mean_costs(bid, len(gains)) if bid.dense else _costs(bid, len(gains))
+    if bid.weight == 1.0:
+        return _Offered(number, list(gains), costs)
+    return _Offered(number, [bid.weight * gain for gain in gains], costs)
 
 
 def _dense_candidates(bids: Sequence[Bid], price: float) -> list[_Candidate]:
@@ -174,7 +180,7 @@ def _dense_candidates(bids: Sequence[Bid], price: float) -> list[_Candidate]:
             gain = bid.weight * survival
             rank = gain - price * cost
             if bid.expected is None or rank > 0.0:
-                found.append(_Candidate(-rank, position, number, gain, cost, True))
+                found.append((-rank, position, number, gain, cost))
     return sorted(found)
 
 
@@ -208,9 +214,10 @@ def survivals(confidence: Sequence[float], above: Sequence[int] | None = None) -
     above: which token each follows (``Proposal.above``); None: a chain. Never rises: corrected
     confidences may order a tree's tokens otherwise than it was drawn, and its first ones are taken.
     """
+    if above is None:
+        return list(accumulate(confidence, mul))
     found: list[float] = []
-    for i, estimate in enumerate(confidence):
-        before = i - 1 if above is None else above[i]
+    for estimate, before in zip(confidence, above, strict=True):
         found.append(estimate if before < 0 else found[before] * estimate)
     return list(accumulate(found, min))
 
@@ -224,6 +231,8 @@ def gains(
     before a forced span, the pass's own token behind it is lost, as it is forced: so a drafted
     token that a span follows brings its gain with the last token of the span.
     """
+    if FORCED not in sources:
+        return list(survival)
     before = range(-1, len(sources) - 1) if above is None else above
     held: list[float] = []
     for source, parent, alive in zip(sources, before, survival, strict=True):
@@ -234,6 +243,18 @@ def gains(
         if source == FORCED and parent >= 0:
             held[parent] = 0.0
     return held
+
+
+def rows_paid(sources: Sequence[str], survival: Sequence[float]) -> list[float] | None:
+    """Of each token, the rows that verifying it really costs; None: one each.
+
+    Plain decoding computes a forced token's row too, once its span is reached: a row that stands is
+    one less in a later pass.
+    """
+    if FORCED not in sources:
+        return None
+    pairs = zip(sources, survival, strict=True)
+    return [1.0 - alive if source == FORCED else 1.0 for source, alive in pairs]
 
 
 def choose_widths(proposals: Sequence[Proposal], base_rows: int, curve: CostCurve) -> list[int]:

@@ -144,10 +144,12 @@ class Drafting:
                 able = [slot for slot in asking if drafter in slot.sequence.drafters]
                 behind = [s for s in able if self._governor.asks_behind(s, drafter.name)]
                 each(behind, partial(self._extend, drafter, drafter.name))
+        started_ns = self._meter.clock()
         for slot in asking:
             self._filter(slot)
         with isolated(*(slot.sequence for slot in sampling)):
             self._governor.cut(sampling)
+        self._governor.weighed((self._meter.clock() - started_ns) / 1e9)
 
     def _ask(self, drafter: Drafter, asked: Seq[tuple[Slot, int]]) -> None:
         widths = {slot.sequence.number: width for slot, width in asked}

@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .draft_cost import read
+
 PROBING_SHARE = 0.005
 _MEMORY = 0.7
 _SOURCE_MEMORY = 0.98
@@ -26,7 +28,8 @@ _WORTH_MOST = 10.0
 @dataclass(slots=True)
 class _Account:
     """profit_s: mean of an ask, None before the first. tokens: mean of what is expected of one.
-    shares, shares_of: what drafts promised in multiples of the source's usual, and of how many."""
+    shares, shares_of: what drafts promised in multiples of the source's usual, and of how many.
+    known: tokens of the text that the source has read, None: none, but those of a prefix hit."""
 
     profit_s: float | None = None
     tokens: float = 0.0
@@ -34,6 +37,7 @@ class _Account:
     wait: int = 0
     shares: float = 0.0
     shares_of: float = 0.0
+    known: int | None = None
 
     def book(self, tokens: float, profit_s: float, memory: float) -> None:
         if self.profit_s is None:
@@ -111,6 +115,13 @@ class Gate:
             return
         account.distance = min(max(1, 2 * account.distance), farthest)
         account.wait = account.distance
+
+    def unread(self, sequence: int, source: str, cached: int, length: int) -> int:
+        """The source is called; what it has to read of the text first, and has read then."""
+        account = self._account(sequence, source)
+        known = cached if account.known is None else account.known
+        tokens, account.known = read(known, length)
+        return tokens
 
     def close(self, sequence: int) -> None:
         self._accounts.pop(sequence, None)

@@ -10,20 +10,19 @@ text: every decision looks at committed tokens, at clocks, and at drafts in the 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from .acceptance import Acceptance
-from .asking import Asking, Scene
-from .budget import Bid, choose, gains, survivals
+from .asking import Scene
+from .budget import Bid, choose, gains, rows_paid, survivals
 from .draft.base import EMPTY, FORCED, Proposal
-from .gate import Gate
+from .draft_cost import Texts
+from .learned import Learned, Offers
 from .modes import Mode
-from .offers import Call, Offer, brought_by, drafter_of, gains_of
+from .offers import Call, Offer
+from .paces import Paces
 from .policy import Policy
 from .pricing import Load, StepCosts
 from .watch import SpeculationStats, Watch
@@ -41,17 +40,8 @@ _BLIND = 0.8
 """What a scheduler that does not know of grammars gives a forced token."""
 _BEHIND_LEAST = 0.25
 """A draft that stands whole with less probability is not worth a second source behind it."""
-_PROFILE_RATE = 0.05
-_PROFILE_START = 0.8
-"""Confidence of a dense draft's tokens before any was seen, each place."""
-
-
-@dataclass(slots=True)
-class _Pace:
-    """When a sequence began to decode, and how many tokens it had then."""
-
-    began_s: float
-    tokens: int
+_LEAST_LEFT = 0.5
+"""Of a plain step: what forced rows that are paid for leave of a step's cost, at least."""
 
 
 class Governor:
@@ -61,21 +51,20 @@ class Governor:
         places = min(settings.max_sequences, settings.step_tokens)
         self.costs = StepCosts(curve)
         self.policy = policy
-        self.acceptance = Acceptance()
         self._curve, self._places = curve, places
         self._most = settings.max_draft_tokens
-        self._gate = Gate()
+        self._views = {blind: Learned() for blind in (False, True)}
         self._watch = Watch()
         self._mode = Mode(settings.scheduling.mode, places, curve)
         self._offers: dict[int, Offer] = {}
-        self._paces: dict[int, _Pace] = {}
-        self._profiles: dict[str, list[float]] = defaultdict(list)
-        self._asking: dict[str, Asking] = defaultdict(Asking)
+        self._alive: dict[int, tuple[Proposal, list[float], list[float]]] = {}
+        self._paces = Paces()
+        self._texts = Texts()
         self._scene: Scene | None = None
-        self._load, self._other_s = Load(0, {}), 0.0
+        self._load, self._other_s, self._tokens_s = Load(0, {}), 0.0, (0.0, 0.0)
         self._steps: dict[int, list[float]] = {}
+        self._calls: list[tuple[Call, int, int, int]] = []
         self._drafting_s = self._pass_s = 0.0
-        self._now_s = 0.0
 
     @property
     def mode(self) -> str:
@@ -85,6 +74,10 @@ class Governor:
     def mode(self, name: str) -> None:
         """Raises ``UnknownMode``."""
         self._mode = Mode(name, self._places, self._curve)
+
+    @property
+    def _learned(self) -> Learned:
+        return self._views[self._mode.blind]
 
     def prompt_rows(self, decoding: int) -> int:
         """Rows of prompts that keep a pass over so many decoding rows within the wanted time a
@@ -100,7 +93,9 @@ class Governor:
         slots: all of the step, prompts included; sampling: those that may hold a proposal.
         """
         self._offers.clear()
+        self._alive.clear()
         self._steps.clear()
+        self._calls.clear()
         self._drafting_s = self._pass_s = 0.0
         if self._mode.adaptive:
             self._scene = self._seen(slots, sampling) if sampling else None
@@ -115,50 +110,60 @@ class Governor:
         """
         if not self._mode.adaptive:
             return [(slot, slot.draft_limit) for slot in slots if not len(slot.proposal)]
-        able = [slot for slot in slots if self._may_draft(slot, source)]
+        parts = [self._new_part(slot, source) for slot in slots]
+        able = [slot for slot, part in zip(slots, parts, strict=True) if part > 0.0]
         if not able or self._scene is None:
             return []
-        gate = self._gate
+        gate, asking = self._learned.gate, self._learned.asking[source]
         ready = [slot for slot in able if gate.asks(slot.sequence.number, source)]
         width, chosen = 0, ready
         if ready:
-            worth = sum(gate.worth(slot.sequence.number, source) for slot in ready)
-            width, trying = self._asking[source].width(len(ready), worth, self._most, self._scene)
+            part_of = {slot.sequence.number: p for slot, p in zip(slots, parts, strict=True)}
+            numbers = [slot.sequence.number for slot in ready]
+            worth = sum(part_of[number] * gate.worth(number, source) for number in numbers)
+            width, trying = asking.width(len(ready), worth, self._most, self._scene)
             chosen = able if trying else ready
-        if width or not ready:
-            for slot in able:
-                gate.waited(slot.sequence.number, source)
+        for slot in able:
+            gate.waited(slot.sequence.number, source)
         return [(slot, min(width, slot.draft_limit)) for slot in chosen] if width else []
 
-    def _may_draft(self, slot: Slot, source: str) -> bool:
-        """Whether a source could draft for a slot, which may hold an earlier source's draft.
+    def _new_part(self, slot: Slot, source: str) -> float:
+        """How much of what a source's drafts usually bring would be new; 0: it may not draft for
+        the slot, which may hold an earlier source's draft.
 
         One whose drafts are usually worth more than the one at hand may replace it: by its past,
         since a choice between drafts by their own confidences would look ahead.
         """
         if not len(slot.proposal):
-            return True
+            return 1.0
         if slot.proposal.draft_probs is not None:
-            return False
-        usual = self._gate.expected(slot.sequence.number, source)
-        return usual is None or usual > sum(self._survival(slot))
+            return 0.0
+        usual = self._learned.gate.expected(slot.sequence.number, source)
+        if usual is None:
+            return 1.0
+        return 1.0 - sum(self._survival(slot)) / usual if usual > 0.0 else 0.0
 
     def _seen(self, slots: Seq[Slot], sampling: Seq[Slot]) -> Scene:
         """What the step costs without drafts, and a drafted row in it."""
         costs, curve, count = self.costs, self.costs.curve, len(sampling)
         self._load = load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
-        other_s = curve.attended(load) + costs.rest.seconds(1, count, 0)
+        other_s = curve.attended(load) + costs.rest.seconds(1, count, 0, 0)
         if not self.policy.counts_prompts:
-            other_s -= self._prompts(slots, load)
+            # Prompts, and forced spans behind last tokens: some pass has to compute them, whatever
+            # is drafted. Drafts save none of it, and are no cheaper beside it.
+            decoding = Load.of((1, s.sequence.computed + s.rows - 1) for s in sampling)
+            other_s -= curve.pass_seconds(load) - curve.pass_seconds(decoding)
         self._other_s = other_s
+        self._tokens_s = costs.token_seconds(0.0), costs.token_seconds(1.0)
         context = sum(slot.sequence.computed for slot in sampling) / count
-        token_s, one = costs.token_seconds(), curve.attend(1)
+        masked = sum(_masked(slot.sequence) for slot in sampling) / count
+        token_s, one = costs.token_seconds(masked), curve.attend(1)
 
         def row_s(width: int) -> float:
             return token_s + (curve.attend(1 + width) - one) * context / width
 
         plain_s = curve.seconds(load.rows) + other_s
-        return Scene(count, load.rows, plain_s, curve.seconds, row_s)
+        return Scene(count, load.rows, plain_s, curve.seconds, row_s, self._texts.unread)
 
     def asks_behind(self, slot: Slot, source: str) -> bool:
         """Whether a source is to draft behind the draft at hand: where that may well stand whole,
@@ -170,9 +175,10 @@ class Governor:
             return False
         if source in proposal.sources or not self._pays_behind(slot, source):
             return False
-        if self._gate.asks(slot.sequence.number, source):
+        gate = self._learned.gate
+        if gate.asks(slot.sequence.number, source):
             return True
-        self._gate.waited(slot.sequence.number, source)
+        gate.waited(slot.sequence.number, source)
         return False
 
     def _pays_behind(self, slot: Slot, source: str) -> bool:
@@ -181,9 +187,9 @@ class Governor:
         survival, scene = self._survival(slot), self._scene
         if scene is None or survival[-1] < _BEHIND_LEAST:
             return False
-        worth = survival[-1] * self._gate.worth(slot.sequence.number, source)
+        worth = survival[-1] * self._learned.gate.worth(slot.sequence.number, source)
         token_s = scene.plain_s / (scene.sequences + sum(survival))
-        return self._asking[source].pays_behind(worth, token_s, scene)
+        return self._learned.asking[source].pays_behind(worth, token_s, scene)
 
     def asked(
         self, slots: Seq[Slot], limits: Seq[int], call: Call, *, behind: bool = False
@@ -192,8 +198,12 @@ class Governor:
         drafts that the slots hold."""
         self._drafting_s += call.seconds
         source = call.source
-        longest = max(call.lengths)
-        self._asking[source].called(call.seconds, len(slots), max(limits), longest)
+        learned, unread = self._learned, 0
+        for slot in slots:
+            sequence, cached = slot.sequence, slot.sequence.cached_tokens or 0
+            length = len(sequence.tokens)
+            unread += learned.gate.unread(sequence.number, source, cached, length)
+        self._calls.append((call, len(slots), max(limits), unread))
         for slot, limit, length in zip(slots, limits, call.lengths, strict=True):
             offer = self._offer(slot)
             offer.asked.append(source)
@@ -210,58 +220,109 @@ class Governor:
         """
         for slot in sampling:
             if len(slot.proposal):
-                offer = self._offer(slot)
-                offer.proposal, offer.survival = slot.proposal, self._survival(slot)
-                offer.tested = len(slot.proposal)
+                offer, number = self._offer(slot), slot.sequence.number
+                offer.survival, offer.confidence = self._survival(slot), self._alive[number][1]
+                offer.proposal, offer.tested = slot.proposal, len(slot.proposal)
         if not self._mode.adaptive or not self._offers:
             return
-        bids = [self._bid(slot) for slot in sampling]
-        base, rows = self.costs.curve.seconds, self._load.rows
-        widths = choose(bids, rows, base, self._other_s + self._drafting_s, margin=_MARGIN)
+        refund = self._refund(sampling)
+        bids = [self._bid(slot, refund) for slot in sampling]
+        offered = sum(max(len(bid.gain), len(bid.expected or ())) for bid in bids)
+        rows = self._load.rows
+        pass_s = self.costs.curve.steps(rows, offered + 1)
+        other_s = self._other_s + self._drafting_s
+        widths = choose(bids, rows, lambda n: pass_s[n - rows], other_s, margin=_MARGIN)
         for slot, width in zip(sampling, widths, strict=True):
             if len(slot.proposal):
-                self._offer(slot).tested = width
-                slot.proposal = slot.proposal.cut(width)
-        self._remember()
-        self._learn(sampling, bids)
-        self._book(sampling, bids, widths, rows, base(rows) + self._other_s)
+                self._offers[slot.sequence.number].tested = width
+                if not width and slot.proposal.draft_probs is None:
+                    slot.proposal = EMPTY
+                elif width < len(slot.proposal):
+                    slot.proposal = slot.proposal.cut(width)
+        self._tell(sampling, bids, sum(widths), pass_s)
 
-    def _prompts(self, slots: Seq[Slot], load: Load) -> float:
-        """Seconds that the prompts in the pass cost."""
-        decoding = Load.of((s.rows, s.sequence.computed) for s in slots if s.samples)
-        return self.costs.curve.pass_seconds(load) - self.costs.curve.pass_seconds(decoding)
+    def weighed(self, seconds: float) -> None:
+        """The filter and the cut of this step's drafts took so long: that is part of what their
+        calls cost, whether they are verified or not."""
+        drafted = sum(count for _, count, _, _ in self._calls)
+        for call, count, width, unread in self._calls:
+            whole_s = call.seconds + seconds * count / drafted
+            asking = self._learned.asking[call.source]
+            asking.called(whole_s, count, width, max(call.lengths), unread)
+        if drafted:
+            self._drafting_s += seconds
+
+    def _tell(self, sampling: Seq[Slot], bids: Seq[Bid], taken: int, pass_s: Seq[float]) -> None:
+        """Learn from what was offered, now that the widths stand. pass_s: by drafted rows taken."""
+        told: Offers = list(self._offers.items())
+        own_s = {slot.sequence.number: b.own_s for slot, b in zip(sampling, bids, strict=True)}
+        row_s = (pass_s[taken] - pass_s[0]) / taken if taken else 0.0
+        share_s = (pass_s[0] + self._other_s) / len(sampling)
+        learned = self._learned
+        learned.remember(told)
+        learned.promised(told)
+        learned.book(told, [own_s[number] for number, _ in told], row_s, share_s)
 
     def _offer(self, slot: Slot) -> Offer:
         sequence = slot.sequence
         if sequence.number not in self._offers:
-            self._offers[sequence.number] = Offer(EMPTY, not self._mode.blind and _masked(sequence))
+            self._offers[sequence.number] = Offer(EMPTY, _masked(sequence))
         return self._offers[sequence.number]
 
     def _survival(self, slot: Slot) -> list[float]:
-        sequence = slot.sequence
-        proposal, masked = slot.proposal, not self._mode.blind and _masked(sequence)
-        confidence = self.acceptance.confidence(sequence.number, proposal, masked)
+        sequence, proposal = slot.sequence, slot.proposal
+        known = self._alive.get(sequence.number)
+        if known is not None and known[0] is proposal:
+            return known[2]
+        masked = not self._mode.blind and _masked(sequence)
+        confidence = self._learned.acceptance.confidence(sequence.number, proposal, masked)
         if self._mode.blind:
             forced = [name == FORCED for name in proposal.sources]
             confidence = [_BLIND if f else c for f, c in zip(forced, confidence, strict=True)]
-        return survivals(confidence, proposal.parents)
+        alive = survivals(confidence, proposal.parents)
+        self._alive[sequence.number] = proposal, confidence, alive
+        return alive
 
-    def _bid(self, slot: Slot) -> Bid:
+    def _refund(self, sampling: Seq[Slot]) -> tuple[float, float]:
+        """Seconds that a forced row which stands saves in a later pass, contexts aside; and the
+        most that it may save beyond its own cost."""
+        if self._mode.blind:
+            return 0.0, 0.0
+        names = [name for slot in sampling for name in slot.proposal.sources]
+        forced = names.count(FORCED)
+        if not forced:
+            return 0.0, 0.0
+        seconds, count = self.costs.curve.seconds, len(sampling)
+        plain_s = seconds(self._load.rows) + self._other_s
+        saved_s = (seconds(count + forced) - seconds(count)) / forced
+        return saved_s, (1.0 - _LEAST_LEFT) * plain_s / forced
+
+    def _bid(self, slot: Slot, refund: tuple[float, float]) -> Bid:
         sequence, offer = slot.sequence, self._offers.get(slot.sequence.number)
-        weight = self.policy.weight(sequence.request.priority, self._token_s(sequence))
+        weight = self.policy.weight(sequence.request.priority, self._paces.token_s(sequence))
         if offer is None or not offer.survival:
             return Bid(weight=weight)
-        dense = offer.proposal.draft_probs is not None
+        proposal, alive = offer.proposal, offer.survival
+        dense = proposal.draft_probs is not None
+        offer.gain = alive
+        if not self._mode.blind:
+            offer.gain = gains(proposal.sources, alive, proposal.parents)
+            offer.paid = rows_paid(proposal.sources, alive)
         # Of a dense draft not even the length is looked at: it may end at an illegal token.
-        count = min(offer.limit, slot.draft_limit) if dense else len(offer.survival)
-        context, token_s = sequence.computed, self.costs.token_seconds()
+        count = min(offer.limit, slot.draft_limit) if dense else len(alive)
+        context, token_s = sequence.computed, self._tokens_s[offer.masked]
+        own_s = [step * context + token_s for step in self._attend_steps(slot.rows)[:count]]
+        if offer.paid is not None and not dense:
+            saved_s, most_s = refund
+            for place, paid in enumerate(offer.paid):
+                if paid < 1.0:
+                    saved = (1.0 - paid) * (saved_s + own_s[place] - token_s)
+                    own_s[place] = max(own_s[place] - saved, -most_s)
         return Bid(
-            gain=offer.survival
-            if dense or self._mode.blind
-            else gains(offer.proposal.sources, offer.survival, offer.proposal.parents),
+            gain=alive if dense else offer.gain,
             dense=dense,
-            expected=self._usual(offer.proposal, count) if dense else None,
-            own_s=[step * context + token_s for step in self._attend_steps(slot.rows)[:count]],
+            expected=self._learned.usual(offer, count) if dense else None,
+            own_s=own_s,
             weight=weight,
         )
 
@@ -272,79 +333,13 @@ class Governor:
             self._steps[rows] = [b - a for a, b in pairwise(costs)]
         return self._steps[rows]
 
-    def _usual(self, proposal: Proposal, count: int) -> list[float]:
-        """The survivals that a dense source's earlier drafts had, by place."""
-        profile = self._profiles[drafter_of(proposal)]
-        while len(profile) < count:
-            profile.append((profile[-1] if profile else 1.0) * _PROFILE_START)
-        return profile[:count]
-
-    def _remember(self) -> None:
-        """Once the budget stands: later ones may know the survivals of this step's dense drafts."""
-        for offer in self._offers.values():
-            if offer.proposal.draft_probs is None:
-                continue
-            profile = self._profiles[drafter_of(offer.proposal)]
-            for place, survival in enumerate(offer.survival[: len(profile)]):
-                profile[place] += _PROFILE_RATE * (survival - profile[place])
-
-    def _learn(self, sampling: Seq[Slot], bids: Seq[Bid]) -> None:
-        """What the drafts of each source promised, also of those that had nothing to offer."""
-        promised: dict[str, list[tuple[int, int, Seq[float]]]] = defaultdict(list)
-        for slot, bid in zip(sampling, bids, strict=True):
-            offer = self._offers.get(slot.sequence.number)
-            if offer is None:
-                continue
-            for source, (limit, _) in offer.drew.items():
-                gain = gains_of(offer, source, bid.gain)
-                if gain is not None:
-                    promised[source].append((slot.sequence.number, limit, gain))
-        for source, drafts in promised.items():
-            asking = self._asking[source]
-            asking.saw([(limit, gain) for _, limit, gain in drafts])
-            for number, _, gain in drafts:
-                self._gate.promised(number, source, asking.share(gain))
-
-    def _book(
-        self, sampling: Seq[Slot], bids: Seq[Bid], widths: Seq[int], rows: int, plain_s: float
-    ) -> None:
-        """What each ask saved: the tokens it is expected to bring at the price of a plain step,
-        less its rows."""
-        taken = sum(widths)
-        base = self.costs.curve.seconds
-        row_s = (base(rows + taken) - base(rows)) / taken if taken else 0.0
-        share_s = plain_s / len(sampling)
-        for slot, bid, width in zip(sampling, bids, widths, strict=True):
-            offer = self._offers.get(slot.sequence.number)
-            if offer is None:
-                continue
-            token_row_s = row_s + (sum(bid.own_s[:width]) / width if width else 0.0)
-            brought = brought_by(offer.proposal, bid.gain[:width])
-            for source in offer.asked:
-                cost_s = self._asking[source].one_more_s(offer.limit)
-                tokens, rows_of_it = brought.get(source, (0.0, 0))
-                self._gate.booked(
-                    slot.sequence.number,
-                    source,
-                    tokens=tokens,
-                    profit_s=tokens * share_s - rows_of_it * token_row_s - cost_s,
-                    cost_s=cost_s,
-                    plain_s=share_s,
-                )
-
-    def _token_s(self, sequence: Sequence) -> float | None:
-        """Seconds a token that a sequence has seen since its first."""
-        pace = self._paces.get(sequence.number)
-        if pace is None or sequence.output_tokens <= pace.tokens:
-            return None
-        return (self._now_s - pace.began_s) / (sequence.output_tokens - pace.tokens)
-
     # After the pass.
 
     def committed(self, sequence: Sequence, committed: int, now_s: float) -> None:
         """So many tokens were appended to a sequence that took part in the step."""
-        self._now_s = now_s
-        self._paces.setdefault(sequence.number, _Pace(now_s, sequence.output_tokens))
+        fresh = self._paces.saw(sequence, now_s)
+        prompt = sequence.view.prompt_length - (sequence.cached_tokens or 0)
+        self._texts.step(prompt if fresh else 0)
         offer = self._offers.get(sequence.number)
         if offer is None or not len(offer.proposal) or not committed:
             return
@@ -352,7 +347,14 @@ class Governor:
         if proposal.draft_probs is not None:
             proposal = proposal.cut(offer.tested)
         came = sequence.tokens[len(sequence.tokens) - committed :]
-        self.acceptance.saw(sequence.number, proposal, offer.masked, came, tested=offer.tested)
+        self._learned.acceptance.saw(
+            sequence.number,
+            proposal,
+            offer.masked and not self._mode.blind,
+            came,
+            tested=offer.tested,
+            corrected=offer.confidence,
+        )
 
     def saw_pass(self, slots: Iterable[Slot], seconds: float) -> None:
         """The forward pass over the slots, their proposals included, took so long."""
@@ -367,17 +369,20 @@ class Governor:
             return
         self._watch.saw(slots, seconds)
         if self._pass_s and all(slot.verdict is not None for slot in slots):
-            drafted = sum(len(slot.proposal) for slot in slots)
+            drafted = [0, 0]
+            for slot in slots:
+                if len(slot.proposal):
+                    drafted[self._offer(slot).masked] += len(slot.proposal)
             rest_s = max(seconds - self._pass_s - self._drafting_s, 0.0)
-            self.costs.rest.saw(rest_s, 1, len(slots), drafted)
+            self.costs.rest.saw(rest_s, 1, len(slots), *drafted)
 
     def stats(self) -> SpeculationStats:
-        return self._watch.stats(self.acceptance.bins)
+        return self._watch.stats(self._learned.acceptance.bins)
 
     def close(self, sequence: Sequence) -> None:
-        self.acceptance.close(sequence.number)
-        self._gate.close(sequence.number)
-        self._paces.pop(sequence.number, None)
+        for learned in self._views.values():
+            learned.close(sequence.number)
+        self._paces.close(sequence.number)
         self._offers.pop(sequence.number, None)
 
 

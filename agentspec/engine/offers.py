@@ -20,8 +20,12 @@ class Call(NamedTuple):
 @dataclass(slots=True)
 class Offer:
     """What was offered of one sequence in this step: the whole draft, and how much is verified.
+
     limit: tokens that the last source was asked for, what it stands behind included. drew: by
-    source, tokens asked for from the beginning, and how many came."""
+    source, tokens asked for from the beginning, and how many came. confidence: corrected. gain,
+    paid: of each token, what verifying it is expected to bring, and the rows that it really costs
+    (None: one each; see ``budget.gains``, ``budget.rows_paid``).
+    """
 
     proposal: Proposal
     masked: bool
@@ -29,7 +33,10 @@ class Offer:
     limit: int = 0
     drew: dict[str, tuple[int, int]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    survival: list[float] = field(default_factory=list)
+    confidence: Seq[float] = ()
+    survival: Seq[float] = ()
+    gain: Seq[float] = ()
+    paid: Seq[float] | None = None
 
 
 def gains_of(offer: Offer, source: str, gain: Seq[float]) -> Seq[float] | None:
@@ -41,6 +48,8 @@ def gains_of(offer: Offer, source: str, gain: Seq[float]) -> Seq[float] | None:
         return ()
     if source not in names:
         return None
+    if names.count(source) == len(names):
+        return gain
     return gain[: next((i for i, n in enumerate(names) if n not in (source, FORCED)), len(names))]
 
 
@@ -52,6 +61,9 @@ def drafter_of(proposal: Proposal) -> str:
 def brought_by(proposal: Proposal, gain: Seq[float]) -> dict[str, tuple[float, int]]:
     """By source: tokens that its part is expected to bring, and rows of it; a forced span belongs
     to the source before it."""
+    names = proposal.sources
+    if names and names.count(names[0]) == len(names):
+        return {names[0]: (sum(gain), len(gain))}
     found: dict[str, tuple[float, int]] = {}
     owner = FORCED
     for source, token in zip(proposal.sources, gain, strict=False):

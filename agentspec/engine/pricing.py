@@ -16,13 +16,15 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from .cost import CostCurve, interpolate
+from .draft_cost import solved
 
 _CLIP = 0.1
 _SCALE_RATE = 0.1
 _WRONG_AFTER = 4
 _HURRIED_RATE = 0.5
 _POINT_RATE = 0.02
-_LINE_RATE = 0.05
+_LINE_MEMORY = 0.99
+_TRUSTED, _SOLVED_EVERY = 16, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,18 @@ class LiveCurve:
 
     def seconds(self, rows: float) -> float:
         return self._scale * interpolate(self._base_rows, self._base, rows)
+
+    def steps(self, first: int, count: int) -> list[float]:
+        """``seconds`` of first, first + 1, ... rows, so many."""
+        known, values, found = self._base_rows, self._base, list[float]()
+        for right in range(1, len(known)):
+            if len(found) == count or first < known[0]:
+                break
+            left, end = known[right - 1], known[right]
+            slope = (values[right] - values[right - 1]) / (end - left)
+            rows = range(max(first + len(found), left), min(end + 1, first + count))
+            found += [self._scale * (values[right - 1] + slope * (n - left)) for n in rows]
+        return found + [self.seconds(n) for n in range(first + len(found), first + count)]
 
     def attend(self, rows: int) -> float:
         return self._scale * interpolate(self._attend_rows, self._attend, rows)
@@ -117,38 +131,47 @@ class LiveCurve:
 
 
 class Line:
-    """A robust linear estimate with factors that are never negative: cost over counts."""
+    """A linear estimate of cost over counts, none of whose factors is ever negative: least squares
+    with forgetting, solved anew every few steps. What isn't seen any more keeps its price."""
 
     def __init__(self, *start: float):
         self._factors = list(start)
+        self._products = [[0.0] * len(start) for _ in start]
+        self._sums = [0.0] * len(start)
+        self._seen = 0
 
     def seconds(self, *counts: float) -> float:
         return sum(f * count for f, count in zip(self._factors, counts, strict=True))
 
     def saw(self, seconds: float, *counts: float) -> None:
-        """It took ``seconds`` with these counts (normalised least mean squares, clipped)."""
-        predicted = self.seconds(*counts)
-        error = seconds - predicted
-        most = max(predicted, seconds) * _CLIP * 5
-        step = _LINE_RATE * max(-most, min(most, error)) / sum(c * c for c in counts)
-        for i, count in enumerate(counts):
-            self._factors[i] = max(0.0, self._factors[i] + step * count)
+        """It took ``seconds`` with these counts; an outlier counts as twice what was expected."""
+        if self._seen >= _TRUSTED:
+            seconds = min(seconds, 2.0 * self.seconds(*counts))
+        for i, (row, count) in enumerate(zip(self._products, counts, strict=True)):
+            self._products[i] = [
+                _LINE_MEMORY * p + count * o for p, o in zip(row, counts, strict=True)
+            ]
+            self._sums[i] = _LINE_MEMORY * self._sums[i] + count * seconds
+        self._seen += 1
+        if self._seen <= _TRUSTED or self._seen % _SOLVED_EVERY == 0:
+            self._factors = solved(self._products, self._sums)
 
 
 class StepCosts:
     """All that a step is expected to cost.
 
-    curve: of the forward pass. The rest starts from nothing: seconds a step, a sequence, a drafted
-    token.
+    curve: of the forward pass. rest: starts from nothing; seconds a step, a sequence, a drafted
+    token of free text and one within a grammar, whose walks and masks come on top.
     """
 
     def __init__(self, curve: CostCurve):
         self.curve = LiveCurve(curve)
-        self.rest = Line(0.0, 0.0, 0.0)
+        self.rest = Line(0.0, 0.0, 0.0, 0.0)
 
-    def token_seconds(self) -> float:
-        """What one more drafted token costs beside its row."""
-        return self.rest.seconds(0, 0, 1)
+    def token_seconds(self, masked: float) -> float:
+        """What one more drafted token costs beside its row; masked: the share of such tokens that
+        stand within a grammar."""
+        return self.rest.seconds(0, 0, 1.0 - masked, masked)
 
 
 def _clipped(error: float) -> float:

@@ -41,8 +41,15 @@ class Yields:
         self._gains: list[list[float]] = []
         self._before: list[float] = []
 
-    def saw(self, gains: Seq[float], width: int) -> None:
-        """A draft for which ``width`` tokens were asked; it may have ended before."""
+    def saw(self, gains: Seq[float], width: int, paid: Seq[float] | None = None) -> None:
+        """A draft for which ``width`` tokens were asked; it may have ended before.
+
+        paid: rows that each token really costs (a forced one that stands has its row paid for, as
+        it would be computed without a draft too); None: one each. Where a span is worth something
+        at its end only, its gains are taken as what they are a row on the way there.
+        """
+        if paid is not None:
+            gains = evened(gains, paid)
         for _ in range(width - len(self._counts)):
             self._asked.append(0.0)
             self._counts.append([0.0] * _BINS)
@@ -52,8 +59,11 @@ class Yields:
         for place, gain in enumerate(gains[: width - 1], start=1):
             self._before[place] += self._weight * gain
         for place, gain in enumerate(gains[:width]):
-            bin = min(int(gain * _BINS), _BINS - 1)
-            self._counts[place][bin] += self._weight
+            rows = 1.0 if paid is None else paid[place]
+            if rows <= 0.0:
+                continue
+            bin = min(int(gain / rows * _BINS), _BINS - 1)
+            self._counts[place][bin] += self._weight * rows
             self._gains[place][bin] += self._weight * gain
 
     def faded(self, drafts: int) -> None:
@@ -83,6 +93,23 @@ class Yields:
             last = Place(*(tuple(share * value for value in values) for values in last))
             found.append(last)
         return found
+
+
+def evened(gains: Seq[float], paid: Seq[float]) -> list[float]:
+    """The same gains in all, so spread that those of a paid row never rise (as ``budget``
+    joins ranks)."""
+    blocks: list[tuple[float, float, int]] = []
+    for gain, rows in zip(gains, paid, strict=True):
+        count = 1
+        while blocks and blocks[-1][0] * rows <= gain * blocks[-1][1]:
+            more, length, others = blocks.pop()
+            gain, rows, count = gain + more, rows + length, count + others
+        blocks.append((gain, rows, count))
+    found: list[float] = []
+    for gain, rows, count in blocks:
+        own = paid[len(found) : len(found) + count]
+        found += [gain * (part / rows if rows > 0.0 else 1.0 / count) for part in own]
+    return found
 
 
 def _place(counts: Seq[float], gains: Seq[float], asked: float) -> Place:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.engine.budget import Bid, choose, choose_widths, gains, survivals
+from agentspec.engine.budget import Bid, choose, choose_widths, gains, rows_paid, survivals
 from agentspec.engine.cost import CostCurve
 from agentspec.engine.draft.base import FORCED, Proposal
 
@@ -145,3 +145,19 @@ def test_no_proposals_no_widths():
     curve = CostCurve.of([1], [1.0])
     assert choose_widths([], 0, curve) == []
     assert choose_widths([Proposal()], 1, curve) == [0]
+
+
+def test_what_the_rows_of_a_span_cost():
+    sources = ("x", FORCED, "x", FORCED)
+    assert rows_paid(sources, [0.5, 0.5, 0.25, 0.25]) == [1.0, 0.5, 1.0, 0.75]
+    assert rows_paid(("x", "x"), [0.5, 0.25]) is None
+
+
+def test_rows_that_are_paid_for_carry_a_span():
+    """A span of three costs more than its token brings, but most of it would be computed anyway."""
+    curve = CostCurve.of([1, 2, 3, 4, 5], [1.0, 1.1, 1.2, 1.3, 1.4])
+    brought = gains(("x", FORCED, FORCED, FORCED), [0.3] * 4)
+    assert choose([Bid(gain=brought)], 1, curve.seconds) == [0]
+    refunded = (0.0, -0.03, -0.03, -0.03)
+    assert choose([Bid(gain=brought, own_s=refunded)], 1, curve.seconds) == [0]
+    assert choose([Bid(gain=brought, own_s=(0.0, -0.06, -0.06, -0.06))], 1, curve.seconds) == [4]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.engine.asking import Asking, Scene
+from agentspec.engine.asking import Asking, Scene, Seen
 from agentspec.engine.draft.base import FORCED, Proposal
-from agentspec.engine.draft_cost import DraftCost
+from agentspec.engine.draft_cost import DraftCost, Texts, read
 from agentspec.engine.offers import Offer, gains_of
-from agentspec.engine.yields import LEVELS, Yields
+from agentspec.engine.yields import LEVELS, Yields, evened
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def _step(asking: Asking, scene: Scene, alive: float, call_s, most: int = 7) -> 
     if width:
         asking.called(call_s(scene.sequences, width), scene.sequences, width, width)
         gains = [alive**k for k in range(1, width + 1)]
-        asking.saw([(width, gains)] * scene.sequences)
+        asking.saw([Seen(width, gains)] * scene.sequences)
     return width
 
 
@@ -175,7 +175,7 @@ def test_behind_another_draft_a_call_has_to_pay():
             width, _ = asking.width(1, 1.0, 4, scene)
             if width:
                 asking.called(call_s, 1, width, width)
-                asking.saw([(width, (0.6, 0.36, 0.2, 0.1)[:width])])
+                asking.saw([Seen(width, (0.6, 0.36, 0.2, 0.1)[:width])])
         return asking
 
     assert Asking().pays_behind(0.1, 0.1, scene), "its first calls tell what it costs"
@@ -183,3 +183,57 @@ def test_behind_another_draft_a_call_has_to_pay():
         assert source(call_s).pays_behind(0.6, 1.0 / 3.0, scene) is pays
     assert source(0.35).pays_behind(1.0, 1.0, scene)
     assert not source(3.0).pays_behind(1.0, 1.0, scene), "nor does it from the beginning"
+
+
+def test_reading_a_prompt_is_part_of_what_calls_cost():
+    """A call costs 2; every twentieth begins a text of 500 tokens, which takes 50 more."""
+    cost, texts = DraftCost(), Texts()
+    known = 0
+    for step in range(600):
+        fresh = step % 20 == 0
+        length = 500 if fresh else known + 2
+        unread, known = read(0 if fresh else known, length)
+        cost.saw(2.0 + (50.0 if fresh else 0.0), 1, 4, unread)
+        texts.step(500 if fresh else 0)
+    assert cost.seconds(1, 4) == pytest.approx(2.0, rel=0.1)
+    assert cost.seconds(1, 4, texts.unread) == pytest.approx(2.0 + 50.0 / 20, rel=0.1)
+
+
+def test_a_long_text_is_read_in_pieces():
+    assert read(0, 1000) == (496, 512)
+    assert read(512, 1001) == (473, 1001)
+    assert read(1001, 1004) == (0, 1004)
+
+
+def test_asks_in_vain_are_charged_what_they_took():
+    """The source looks cheap, but whoever asks it seldom pays forty times that."""
+    asking, scene, spent = Asking(), _scene(1), 0.0
+    for step in range(6000):
+        width, trying = asking.width(1, 1.0, 7, scene)
+        if not width:
+            continue
+        seconds = 100.0 if trying else 2.5
+        asking.called(seconds, 1, width, width)
+        asking.saw([Seen(width, [0.02] * width)])
+        spent += seconds if step >= 200 else 0.0
+    assert 0.0 < spent <= 0.0025 * 5800 * scene.plain_s + 100.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=12))
+def test_gains_are_evened_without_a_loss(tokens):
+    gains, paid = [gain for gain, _ in tokens], [rows for _, rows in tokens]
+    found = evened(gains, paid)
+    assert sum(found) == pytest.approx(sum(gains))
+    worth = [gain / rows for gain, rows in zip(found, paid, strict=True) if rows > 1e-6]
+    assert all(b <= a * (1 + 1e-6) + 1e-6 for a, b in zip(worth, worth[1:], strict=False))
+
+
+def test_a_spans_rows_are_counted_where_its_gain_is():
+    """One token in ten stands, and a span of three follows it: four rows for a tenth of a token."""
+    yields = Yields()
+    yields.saw((0.0, 0.0, 0.0, 0.1), 4, [1.0, 0.9, 0.9, 0.9])
+    places = yields.places(4)
+    for level in range(len(LEVELS)):
+        rows = sum(place.rows[level] for place in places)
+        assert sum(place.gains[level] for place in places) == pytest.approx(rows * 0.1 / 3.7)
+    assert sum(place.rows[0] for place in places) == pytest.approx(3.7)

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from .svg import BOTTOM, LEFT, RIGHT, TOP, YAxis, drawing, percent, tag, ticks, x_label
 from .text import UNKNOWN
 
-NARROW_PX, LETTER_PX = 310, 6
-"""A drawing's width on a telephone, and a letter's of a label."""
+NARROW_PX, LETTER_PX, MARGIN_PX = 310, 6, 14
+"""A drawing's width on a telephone, a letter's of a label, and the room beside the drawing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +180,15 @@ def _column(
 
 
 def _x_labels(columns: Columns) -> list[Markup]:
-    """Those that would run into the one before give way on a narrow screen."""
+    """Those that would run into the one before, or out of the card, give way on a narrow screen."""
     found, taken_px = [], 0.0
     for index, text in enumerate(columns.labels):
         if not text:
             continue
         at = columns.left(index + 0.5)
-        half_px = len(text) * LETTER_PX / 2
-        minor = at / 100 * NARROW_PX - half_px < taken_px
+        middle_px, half_px = at / 100 * NARROW_PX, len(text) * LETTER_PX / 2
+        minor = middle_px - half_px < taken_px or middle_px + half_px > NARROW_PX + MARGIN_PX
         if not minor:
-            taken_px = at / 100 * NARROW_PX + half_px + LETTER_PX
+            taken_px = middle_px + half_px + LETTER_PX
         found.append(x_label(text, at, minor=minor))
     return found

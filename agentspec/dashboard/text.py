@@ -21,9 +21,9 @@ def count(value: float | None) -> str:
     return f"{value / 1e12:.3g}T"
 
 
-def exact(value: int | None) -> str:
-    """1,234,567."""
-    return UNKNOWN if value is None else f"{value:,}"
+def exact(value: float | None) -> str:
+    """1,234,567, of a whole number; an axis has them as floats."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def plural(value: int, noun: str) -> str:

@@ -147,5 +147,7 @@ def test_names_that_would_run_into_each_other_give_way_on_a_narrow_screen():
     names = ["chat / claude-cli", "chat / opencode", "edit / codex", "tool / codex"]
     labels = _x_labels(Columns(names, names))
     assert [' minor"' in label for label in labels] == [False, True, False, True]
+    last = [*[""] * 6, "tool / Python-url"]
+    assert ' minor"' in _x_labels(Columns(last, last))[0]  # it would stand out of its card
     short = ["00:00", "06:00", "12:00", "18:00"]
     assert not any(' minor"' in label for label in _x_labels(Columns(short, short)))

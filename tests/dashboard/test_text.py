@@ -55,3 +55,12 @@ def test_the_day_is_written_when_it_is_another():
     now_ms = 1_800_000_000_000  # 2027-01-15 08:00 UTC
     assert text.clock_time(now_ms - 1000, now_ms) == "07:59:59"
     assert text.clock_time(now_ms - 86_400_000, now_ms) == "14\u00a0Jan 08:00:00"
+
+
+def test_ticks_of_whole_numbers_have_no_fraction():
+    assert [text.exact(value) for value in (0.0, 250.0, 1000.0, 1234)] == [
+        "0",
+        "250",
+        "1,000",
+        "1,234",
+    ]

@@ -1,8 +1,10 @@
 """Kills processes of a running ``agentspec serve`` at random and checks what clients and SQL saw.
 
-Each round: 16 streams run, one process (engine, gateway worker or ledger writer) gets SIGKILL at a
-random moment, every stream is read to its end. Then the ledger must hold exactly one row for each
-stream: "ok" where the client saw ``[DONE]``, anything but "ok" where it saw an error or a break.
+Each round: 16 streams run, one process (engine, gateway worker or ledger writer) gets SIGKILL while
+some of them still do (after a drawn number has ended), every stream is read to its end. Then the
+ledger must hold one row, and no more, for each stream that the client saw end: "ok" where it saw
+``[DONE]``. Where it saw a break the row is not "ok", unless the gateway died between the row and
+the last bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence as Seq
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,7 @@ VICTIMS = {
 }
 COLUMNS = [
     "victim",
-    "after_s",
+    "running",
     "finished",
     "broken",
     "clean_but_torn",
@@ -45,10 +48,11 @@ PROMPT = "Count upwards from one and say something about each number."
 
 @dataclass(slots=True)
 class Round:
-    """One kill. finished/broken: what the clients saw; rows: what the ledger says of them."""
+    """One kill. running: streams that had not ended then; finished/broken: what the clients saw;
+    rows: what the ledger says of them."""
 
     victim: str
-    after_s: float
+    running: int = 0
     finished: int = 0
     broken: int = 0
     clean_but_torn: int = 0
@@ -101,7 +105,7 @@ async def _stream(session: aiohttp.ClientSession, url: str, model: str, name: st
     body = {
         "model": model,
         "stream": True,
-        "max_tokens": random.randint(4, 60),
+        "max_tokens": random.randint(4, 120),
         "messages": [{"role": "user", "content": f"{PROMPT} ({name})"}],
     }
     try:
@@ -118,14 +122,23 @@ async def _stream(session: aiohttp.ClientSession, url: str, model: str, name: st
     return "finished" if b"data: [DONE]" in raw else "torn"
 
 
-async def _round(url: str, pid: int, model: str, victim: str, after_s: float, streams: int):
-    result = Round(victim, round(after_s, 3))
+async def _until(tasks: Seq[asyncio.Task[str]], ended: int) -> None:
+    """Wait until so many of them are done."""
+    running = set(tasks)
+    while len(tasks) - len(running) < ended:
+        _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _round(url: str, pid: int, model: str, victim: str, streams: int, chance: random.Random):
+    result = Round(victim)
     names = [f"kill-{uuid.uuid4().hex[:12]}" for _ in range(streams)]
     timeout = aiohttp.ClientTimeout(total=180)
     connector = aiohttp.TCPConnector(limit=0, force_close=True)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         tasks = [asyncio.create_task(_stream(session, url, model, name)) for name in names]
-        await asyncio.sleep(after_s)
+        await _until(tasks, chance.randrange(streams))
+        await asyncio.sleep(chance.uniform(0, 0.1))
+        result.running = sum(not task.done() for task in tasks)
         for target in victims(pid, victim):
             os.kill(target, signal.SIGKILL)
         outcomes = dict(zip(names, await asyncio.gather(*tasks), strict=True))
@@ -189,9 +202,7 @@ async def run(
             everything: list[tuple[Round, dict[str, str]]] = []
             for number in range(rounds):
                 victim = list(VICTIMS)[number % len(VICTIMS)]
-                result, outcomes = await _round(
-                    url, server.pid, model, victim, chance.uniform(0.05, 4.0), streams
-                )
+                result, outcomes = await _round(url, server.pid, model, victim, streams, chance)
                 everything.append((result, outcomes))
                 _check(ledger, outcomes, result)
                 results.append(result)

@@ -45,7 +45,18 @@ from .store_databases import Database, made
 from .store_migrations import walk
 from .synthetic import DAYS, Load
 
-COLUMNS = ["database", "what", "rows_s", "p95_ms", "n", "lost", "failed", "bytes_row", "s"]
+COLUMNS = [
+    "database",
+    "what",
+    "rows_s",
+    "p95_ms",
+    "n",
+    "running",
+    "lost",
+    "failed",
+    "bytes_row",
+    "s",
+]
 PARTS = ("writer", "away", "kills", "migrations", "synthetic")
 BATCH_ROWS = 20_000
 JSON_COLUMNS = ("spec_sources", "spec_hist", "decision")
@@ -164,7 +175,10 @@ def _kills(name: str, plan: Plan) -> list[dict[str, Any]]:
     for victim in kill.VICTIMS:
         mine = [one for one in rounds if one["victim"] == victim]
         wrong = sum(len(one["wrong"]) for one in mine)
-        found.append({"what": f"kill -9 {victim}", "n": len(mine), "lost": wrong})
+        running = sum(one["running"] for one in mine)
+        found.append(
+            {"what": f"kill -9 {victim}", "n": len(mine), "running": running, "lost": wrong}
+        )
     return found
 
 

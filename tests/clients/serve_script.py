@@ -16,10 +16,11 @@ from .serving import gateway_before
 
 
 def main(port: str, project: str, client: str) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with running() as backend, tempfile.TemporaryDirectory() as folder:
         backend.begin(Path(project), text_edits=AGENTS[client].text_edits)
         with gateway_before(backend.url, Path(folder), int(port)):
-            signal.sigwait({signal.SIGTERM, signal.SIGINT})
+            signal.pause()
 
 
 if __name__ == "__main__":

@@ -238,6 +238,12 @@ def test_the_commands(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "the least expected loss" in out and "0.2500" in out and "attempt 1   a" in out
     assert main(["route", "explain", "nothing", *where]) == 2
+    assert capsys.readouterr().err == "agentspec: no request 'nothing' in the ledger\n"
+    mistyped = ["--data-dir", str(tmp_path / "mistyped"), "--config", str(config)]
+    for command in (["explain", f"{7:032x}"], ["replay"]):
+        assert main(["route", *command, *mistyped]) == 2
+        assert "there is no ledger at" in capsys.readouterr().err
+    assert not (tmp_path / "mistyped").exists()
     told = tmp_path / "replay.json"
     policies = "static:a,static:b,learned"
     assert main(["route", "replay", "--policy", policies, "--json", str(told), *where]) == 0

@@ -63,15 +63,17 @@ def _say(line: str) -> None:
 
 def _explain(args: argparse.Namespace, settings: Settings) -> int:
     from agentspec.routing.explain import explain
+    from agentspec.store.migrate import require_file
     from agentspec.store.reader import Reader
 
+    require_file(settings.database_url)
     reader = Reader(settings.database_url)
     try:
         record = reader.request(args.id)
     finally:
         reader.close()
     if record is None:
-        raise SettingsError(f"no request '{args.id}' in {settings.database_url}")
+        raise SettingsError(f"no request '{args.id}' in the ledger")
     for line in explain(record.decision):
         _say(line)
     return 0
@@ -130,6 +132,7 @@ def _change(text: str) -> Change:
 
 def _on_log(args: argparse.Namespace, settings: Settings) -> tuple[list[dict[str, Any]], Any]:
     from agentspec.store.history import read_history
+    from agentspec.store.migrate import require_file
 
     from .logged import verdicts
 
@@ -137,6 +140,7 @@ def _on_log(args: argparse.Namespace, settings: Settings) -> tuple[list[dict[str
     models = tuple(sorted(n for n, m in settings.models.items() if len(m.backends) > 1))
     if not models:
         raise ValueError("no model has more than one backend: there was nothing to choose")
+    require_file(settings.database_url)
     rows = read_history(settings.database_url, args.n, models)
     backends = dict.fromkeys(b for name in models for b in settings.models[name].backends)
     usual = ["fixed", "cheapest", "fastest", "slo", "learned", *(f"static:{b}" for b in backends)]

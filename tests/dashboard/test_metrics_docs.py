@@ -113,8 +113,9 @@ def test_grafana_asks_for_what_there_is():
     assert asked == set(known)
 
 
-def test_grafana_s_panels_are_apart():
-    dashboard = json.loads((DOCS / "grafana" / "prometheus.json").read_text())
+@pytest.mark.parametrize("name", ["prometheus", "postgresql"])
+def test_grafana_s_panels_are_apart(name: str):
+    dashboard = json.loads((DOCS / "grafana" / f"{name}.json").read_text())
     places = [panel["gridPos"] for panel in dashboard["panels"]]
     cells = [
         (x, y)

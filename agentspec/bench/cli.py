@@ -248,7 +248,7 @@ def run_engine(args: argparse.Namespace) -> int:
     from . import engines
 
     document = engines.run(engines.Plan.of(args))
-    return _finish(document, engines.COLUMNS, args.json)
+    return _finish(document, engines.COLUMNS, args.json) or int(bool(document["failed"]))
 
 
 def run_tools(args: argparse.Namespace) -> int:

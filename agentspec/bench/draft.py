@@ -118,7 +118,8 @@ def run(plan: Plan) -> dict[str, Any]:
         for number in range(plan.count):
             for case in cases:
                 case.measure()
-            report.progress(f"draft: round {number + 1} of {plan.count}")
+            if (number + 1) % 20 == 0:
+                report.progress(f"draft: round {number + 1} of {plan.count}")
     return report.build(_rows(plan, cases), kernels=runner.kind, threads=plan.threads)
 
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from . import report
 from .llamacpp import LlamaCpp
 from .ours import Ours
+from .processes import ProcessFailed
 from .stats import spread
 from .transformers_peer import Transformers
 from .workloads import BenchError, Case, Run, load
@@ -180,6 +181,20 @@ def _measure(engine: Engine, plan: Plan, cases: Seq[Case]) -> Iterator[dict[str,
         yield one | {"runs": [asdict(run) for run in runs]}
 
 
+def _all(engines: Seq[Engine], plan: Plan, cases: Seq[Case]) -> tuple[list[Any], dict[str, str]]:
+    """Rows of every engine, and of each that broke down why: others' rows stay what they are."""
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for engine in engines:
+        try:
+            for one in _measure(engine, plan, cases):
+                rows.append(one)
+        except ProcessFailed as error:
+            failed[engine.name] = str(error)
+            report.progress(f"{engine.name}: {error}")
+    return rows, failed
+
+
 def _compact(rows: Seq[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row for each situation: an engine's best variant, without its runs."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -197,14 +212,17 @@ def _peer_versions(plan: Plan) -> dict[str, str]:
 
 
 def run(plan: Plan) -> dict[str, Any]:
-    """The whole bench. Engines run one after the other, never at the same time."""
+    """The whole bench. Engines run one after the other, never at the same time.
+
+    ``failed`` of the document names the peers that broke down: of them rows are missing.
+    """
     ours = Ours.start(plan.weights, plan.threads, plan.config, plan.kv_tokens)
     engines: list[Engine] = [*peers(plan, ours.weights)]
     if "agentspec" in plan.engines:
         engines.insert(0, ours)
     prompts = [p for name in plan.workloads for p in load(name, plan.most, plan.data, plan.seed)]
     cases = [ours.case(p, plan.max_tokens, length) for p in prompts for length in plan.contexts]
-    rows = [row for engine in engines for row in _measure(engine, plan, cases)]
+    rows, failed = _all(engines, plan, cases)
     return report.build(
         _compact(rows),
         versions=_peer_versions(plan),
@@ -212,4 +230,5 @@ def run(plan: Plan) -> dict[str, Any]:
         threads=plan.threads,
         max_tokens=plan.max_tokens,
         weights=ours.weights.name,
+        failed=failed,
     )

@@ -36,7 +36,8 @@ class Transformers:
     def runs(self, cases: Seq[Case], variant: str, concurrency: int) -> Iterator[Run]:
         """Measure the cases. Raises ``ProcessFailed`` when the worker ends early."""
         assert concurrency == 1
-        command = [str(self.python), str(WORKER), str(self.weights), str(self.threads)]
+        # -I: our PYTHONPATH isn't the peer's (transformers would take our kernels/ for its own).
+        command = [str(self.python), "-I", str(WORKER), str(self.weights), str(self.threads)]
         with processes.talk(command) as say:
             for case in cases:
                 ask = {

@@ -89,6 +89,22 @@ def test_a_peer_is_its_best_variant(capsys):
     assert "scripted fast code own x2: 40.0 tok/s" in capsys.readouterr().err
 
 
+class Broken(Scripted):
+    name = "broken"
+
+    def runs(self, cases, variant: str, concurrency: int) -> Iterator[Run]:
+        yield from super().runs(cases, variant, concurrency)
+        if variant == "fast":
+            raise ProcessFailed("no answer")
+
+
+def test_a_peer_that_breaks_down_costs_its_own_rows_only():
+    wanted = plan("--workloads", "code")
+    rows, failed = engines._all([Broken(), Scripted()], wanted, [CASE])
+    assert [row["variant"] for row in rows] == ["plain", "slow", "plain", "slow", "fast"]
+    assert failed == {"broken": "no answer"}
+
+
 def test_llama_servers_timings():
     answer = {
         "timings": {
@@ -173,3 +189,13 @@ def test_a_worker_that_dies_says_why(tmp_path: Path):
     peer = transformers_peer.Transformers(Path(sys.executable), tmp_path / "no.gguf", 1)
     with pytest.raises(ProcessFailed, match="No module named 'transformers'"):
         list(peer.runs([CASE], "plain", 1))
+
+
+def test_a_peer_does_not_see_our_python_path(tmp_path: Path, monkeypatch):
+    # A checkout on the path holds kernels/, a name that transformers asks for.
+    (tmp_path / "transformers.py").write_text("raise ImportError('the path of this process')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    peer = transformers_peer.Transformers(Path(sys.executable), tmp_path / "no.gguf", 1)
+    with pytest.raises(ProcessFailed) as told:
+        list(peer.runs([CASE], "plain", 1))
+    assert "the path of this process" not in str(told.value)

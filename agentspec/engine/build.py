@@ -188,12 +188,15 @@ def constraints(
 def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
     """The curve of these weights on this machine: the fastest passes of all starts.
 
-    The first start measures it well; each later one takes two more rounds, so that what was
-    measured beside other work is mended. It decides how much is drafted, never what is said.
+    The first start measures it well; each later one takes one more round, so that what was
+    measured beside other work is mended (a cold pass lowers nothing). It decides how much is
+    drafted, never what is said.
     """
     key = CurveKey.here(_weights_id(path), runner.kind, runner.threads)
     kept = cost.load(key)
-    measured = measure(runner) if kept is None else kept.lowered(measure(runner, repeats=2))
+    measured = (
+        measure(runner) if kept is None else kept.lowered(measure(runner, repeats=1, warm=False))
+    )
     if measured != kept:
         try:
             cost.save(measured, key)
@@ -202,9 +205,9 @@ def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
     return measured.curve
 
 
-def measure(runner: AnyRunner, repeats: int = 8) -> Measured:
-    """Profile passes of few to many rows behind a short and a long prompt. Before the engine
-    starts: it writes into pages that no sequence owns yet.
+def measure(runner: AnyRunner, repeats: int = 8, *, warm: bool = True) -> Measured:
+    """Profile passes of few to many rows behind a short and a long prompt (``cost.measure``).
+    Before the engine starts: it writes into pages that no sequence owns yet.
     """
     rows = [count for count in cost.ROWS if 4 * count <= runner.context_tokens]
     room = runner.context_tokens - rows[-1]
@@ -214,7 +217,7 @@ def measure(runner: AnyRunner, repeats: int = 8) -> Measured:
     def forward(count: int, start: int) -> object:
         return runner.forward([Span([0] * count, start, pages, list(range(count)))])
 
-    return cost.measure(forward, contexts=contexts, rows=rows, repeats=repeats)
+    return cost.measure(forward, contexts=contexts, rows=rows, repeats=repeats, warm=warm)
 
 
 def _weights_id(path: Path) -> str:

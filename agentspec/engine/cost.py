@@ -118,20 +118,21 @@ def measure(
     rows: Sequence[int] = ROWS,
     attend_rows: Sequence[int] = ATTEND_ROWS,
     repeats: int = 5,
+    warm: bool = True,
     limit_s: float = 3.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measured:
     """Profile ``forward(n, context)``, one pass of n rows of one span behind so many tokens.
 
     Rounds over all points, so that a slow second of the machine falls on all of them; each keeps
-    its fastest time. The first round is not counted (caches warm up). Ends after ``repeats``
+    its fastest time. warm: a first round is not counted (caches warm up). Ends after ``repeats``
     counted rounds, or after ``limit_s`` seconds with at least one.
     """
     short, long = contexts
     points = [(n, short) for n in rows] + [(n, long) for n in attend_rows if n <= rows[-1]]
     fastest = dict.fromkeys(points, float("inf"))
     started = clock()
-    for count, context in points:
+    for count, context in points if warm else ():
         forward(count, context)
     for _ in range(repeats):
         for point in points:

@@ -119,7 +119,22 @@ class _Cursor:
         if item in _SCALARS:
             layout = struct.Struct(f"<{count}{_SCALARS[item]}")
             return list(layout.unpack(self.take(layout.size)))
+        if item == _STRING:
+            return self._strings(count)
         return [self.value(item) for _ in range(count)]
+
+    def _strings(self, count: int) -> list[str]:
+        """A vocabulary and its merges are 10^5 of them: one loop, for the sake of the start."""
+        data, at, end = self.data, self.at, len(self.data)
+        found: list[str] = []
+        for _ in range(count):
+            start = at + 8
+            at = start + int.from_bytes(data[at:start], "little")
+            if at > end:
+                raise ValueError("the file ends inside its header")
+            found.append(data[start:at].decode("utf-8", "replace"))
+        self.at = at
+        return found
 
 
 def _preamble(cursor: _Cursor) -> tuple[int, int]:

@@ -39,8 +39,8 @@ class QuantizedWeight:
     def dense(self) -> npt.NDArray:
         """[N, K] float32: what the codes stand for."""
         n, k = self.codes.shape
-        grouped = self.codes.reshape(n, k // GROUP, GROUP).astype(np.float32)
-        dense = grouped * self.d.astype(np.float32)[..., None]
+        dense = self.codes.reshape(n, k // GROUP, GROUP).astype(np.float32)
+        dense *= self.d.astype(np.float32)[..., None]
         if self.m is not None:
             dense += self.m.astype(np.float32)[..., None]
         return dense.reshape(n, k)

@@ -20,11 +20,11 @@ def test_each_start_lowers_what_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     weights = tmp_path / "weights.gguf"
     weights.write_bytes(b"")
-    measured: list[int] = []
+    measured: list[tuple[int, bool]] = []
 
     def start(*seconds: float) -> CostCurve:
-        def measure(_runner: object, repeats: int = 8) -> Measured:
-            measured.append(repeats)
+        def measure(_runner: object, repeats: int = 8, *, warm: bool = True) -> Measured:
+            measured.append((repeats, warm))
             return Measured(Profile(0, (1, 8), seconds), Profile(100, (1, 8), (9.0, 9.0)))
 
         monkeypatch.setattr(build, "measure", measure)
@@ -34,4 +34,4 @@ def test_each_start_lowers_what_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert start(2.0, 10.0).seconds_at == (2.0, 9.0)
     assert start(3.0, 6.0).seconds_at == (2.0, 6.0)
     assert start(7.0, 7.0).seconds_at == (2.0, 6.0)
-    assert measured == [8, 2, 2, 2]
+    assert measured == [(8, True), (1, False), (1, False), (1, False)]

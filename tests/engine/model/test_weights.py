@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import gguf
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from agentspec.engine.model import load_model
 from agentspec.engine.model.errors import ModelError, UnsupportedModel, WeightsError
+from agentspec.engine.model.gguf_header import GgufFile
 from agentspec.engine.model.llama import Llama
 from agentspec.engine.model.weights import open_checkpoint
 from tests.engine.model.tiny import Shape, converted, random_weights, write_folder, write_gguf
@@ -195,6 +197,17 @@ def test_a_torn_gguf_is_refused(tmp_path: Path, keep: int) -> None:
     torn.write_bytes(whole.read_bytes()[:keep])
     with pytest.raises(WeightsError, match="torn.gguf"):
         loaded(torn)
+
+
+@pytest.mark.parametrize("length", (2, 3, 2**63))
+def test_a_header_that_promises_more_strings_than_it_has_is_refused(
+    tmp_path: Path, length: int
+) -> None:
+    path = tmp_path / "m.gguf"
+    array = struct.pack("<Q1sIIQQ", 1, b"a", 9, 8, 2**40, length) + b"xy"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + array)
+    with pytest.raises(WeightsError, match="the file ends inside its header"):
+        GgufFile(path)
 
 
 def test_a_torn_folder_is_refused(tmp_path: Path) -> None:

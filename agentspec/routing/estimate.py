@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from .faded import Ratio, Tree
+from .kept import Kept
 from .line import Line, within
 from .outcome import Outcome, Target
 from .taskclass import TaskClass
@@ -26,13 +27,9 @@ Chain = tuple[tuple[str, ...], ...]
 _KILO = 1000.0
 _SOLD_CACHED = 0.1
 """A vendor's price of a cached token, of a fresh one's, while none was billed: what most ask."""
-_KEPT_FOR = 100
-_MOST_NEWER = 12
-_MOST_KEPT = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Tariff:
+class Tariff(msgspec.Struct, frozen=True):
     """Nano-USD a token, where a price list says so."""
 
     fresh: float
@@ -50,10 +47,6 @@ class Work(msgspec.Struct, frozen=True):
     load: float
     most_out_tok: float = math.inf
     model: str = ""
-
-    @property
-    def fresh_tok(self) -> float:
-        return max(self.in_tok - self.cached_tok, 1.0)
 
 
 class Predicted(msgspec.Struct, frozen=True):
@@ -96,8 +89,6 @@ class _Known:
     right: the chance of an answer without error whose calls are valid; cold, warm: shares found in
     the cache of a new prompt, and of what lies there."""
 
-    version: int
-    tick: int
     pace: _Pace
     length: float
     token_factor: float
@@ -110,6 +101,23 @@ class _Known:
     right: float
     cold: float
     warm: float
+
+    def cached_tok(self, in_tok: float, seen_tok: float) -> float:
+        """Prompt tokens that the backend will find in its cache, of which it has seen so many."""
+        return max(self.cold * in_tok, self.warm * min(seen_tok, in_tok))
+
+
+class _Steady(msgspec.Struct, frozen=True):
+    """Of a request at one backend, what its cache doesn't change. met: the chance of a right answer
+    at the wanted time a token; doubt: of that time; measured, tried: as ``Predicted`` has them."""
+
+    token_s: float
+    doubt: float
+    met: float
+    out_tok: float
+    tariff: Tariff | None
+    measured: float
+    tried: int
 
 
 class Estimator:
@@ -144,73 +152,81 @@ class Estimator:
         self._cold = Tree(0.05, 0.04, half_life)  # share found of a prompt seen for the first time
         self._price = Ratio(min(half_life, 20.0))
         self._unmeasured = _Pace(half_life)
-        self._kept: dict[tuple[str, str, TaskClass], _Known] = {}
-        self._versions: dict[str, int] = {}
+        self._kept = Kept(self._worked_out, self._of)
         self._tried: dict[str, int] = {}
         self.tick = 0
-
-    def _measured(self, *names: str) -> None:
-        """What was worked out of them holds no more."""
-        for name in names:
-            self._versions[name] = self._versions.get(name, 0) + 1
 
     def _of(self, backend: str, model: str) -> str:
         return f"{self._fleets.get(backend, backend)} {model}"
 
-    def cached_tok(
-        self, backend: str, model: str, task: TaskClass, in_tok: float, seen_tok: float
-    ) -> float:
-        """Prompt tokens that the backend will find in its cache, of which it has seen so many."""
-        known = self._known(backend, model, task)
-        return max(known.cold * in_tok, known.warm * min(seen_tok, in_tok))
+    def outlook(self, backend: str, work: Work, seen_tok: float) -> tuple[Predicted, Predicted]:
+        """Of a request, and of one like it that follows there. seen_tok: of its prompt, what the
+        backend has seen; ``work.cached_tok`` is not looked at."""
+        known = self._known(backend, work.model, work.task)
+        steady = self._steady(backend, known, work)
+        cached = known.cached_tok(work.in_tok, seen_tok)
+        warm = known.cached_tok(work.in_tok, work.in_tok)
+        now = self._predicted(known, steady, work, cached)
+        return now, self._predicted(known, steady, work, warm) if warm > cached else now
 
     def predict(self, backend: str, work: Work) -> Predicted:
         """Pure, but for what it remembers of what it has worked out."""
-        tick, known = self.tick, self._known(backend, work.model, work.task)
-        pace, target = known.pace, self._target
-        steps, prompt = (1.0, work.load), (1.0, work.fresh_tok / _KILO, work.load)
-        step_s, base_s = pace.step_s.at(steps), pace.ttft_s.at(prompt)
-        token_s, ttft_s = step_s * known.token_factor, base_s * known.first_factor
-        out_tok = min(known.out_tok, work.most_out_tok)
-        token_doubt = known.token_spread * pace.step_s.doubt(steps, step_s, tick)
-        token_doubt += known.token_doubt
-        first_doubt = known.first_spread * pace.ttft_s.doubt(prompt, base_s, tick)
-        first_doubt += known.first_doubt
-        met = known.right
-        met *= within(target.ttft_s, ttft_s, known.first_spread)
-        met *= within(target.token_s, token_s, known.token_spread)
-        return Predicted(
-            ttft_s,
+        known = self._known(backend, work.model, work.task)
+        return self._predicted(known, self._steady(backend, known, work), work, work.cached_tok)
+
+    def _steady(self, backend: str, known: _Known, work: Work) -> _Steady:
+        """What the cache doesn't change."""
+        steps, line = (1.0, work.load), known.pace.step_s
+        step_s = line.at(steps)
+        token_s = step_s * known.token_factor
+        return _Steady(
             token_s,
-            out_tok,
-            work.cached_tok,
-            self._cost(backend, work, out_tok),
-            met,
-            known.length,
-            math.sqrt(min(token_doubt + first_doubt, 4.0)),
-            pace.ttft_s.weight(tick),
+            known.token_spread * line.doubt(steps, step_s, self.tick) + known.token_doubt,
+            known.right * within(self._target.token_s, token_s, known.token_spread),
+            min(known.out_tok, work.most_out_tok),
+            self._tariff_of(backend, work),
+            known.pace.ttft_s.weight(self.tick),
             self._tried.get(self._of(backend, work.model), 0),
         )
 
+    def _predicted(
+        self, known: _Known, steady: _Steady, work: Work, cached_tok: float
+    ) -> Predicted:
+        fresh_tok, line = max(work.in_tok - cached_tok, 1.0), known.pace.ttft_s
+        prompt = (1.0, fresh_tok / _KILO, work.load)
+        base_s = line.at(prompt)
+        ttft_s = base_s * known.first_factor
+        doubt = known.first_spread * line.doubt(prompt, base_s, self.tick) + known.first_doubt
+        tariff, cost_nusd = steady.tariff, None
+        if tariff is not None:
+            cost_nusd = fresh_tok * tariff.fresh + cached_tok * tariff.cached
+            cost_nusd += steady.out_tok * tariff.out
+        return Predicted(
+            ttft_s,
+            steady.token_s,
+            steady.out_tok,
+            cached_tok,
+            cost_nusd,
+            steady.met * within(self._target.ttft_s, ttft_s, known.first_spread),
+            known.length,
+            math.sqrt(min(steady.doubt + doubt, 4.0)),
+            steady.measured,
+            steady.tried,
+        )
+
     def _known(self, backend: str, model: str, task: TaskClass) -> _Known:
-        """What load and prompt don't change; worked out anew when the backend was measured again
-        (so often that it matters), or has not been for a while."""
+        return self._kept.at(backend, model, task, self.tick)
+
+    def _worked_out(self, backend: str, model: str, task: TaskClass) -> _Known:
+        """What load and prompt don't change."""
         label, tick = self._of(backend, model), self.tick
-        version = self._versions.get(label, 0) + self._versions.get(backend, 0)
-        kept = self._kept.get((backend, label, task))
-        if kept is not None and tick - kept.tick < _KEPT_FOR:
-            newer = version - kept.version
-            if newer <= min(_MOST_NEWER, kept.version // 32):
-                return kept
         mine, errors = _under(label, task), _under(backend, task)[:2]
         length = self._length.at(mine, tick)
         extra, first = self._extra.beside(mine, tick), self._first.beside(mine[:2], tick)
         right = 1.0 - min(max(self._errors.at(errors, tick).mean, 0.0), 1.0)
         if task.kind in ("tool", "plan", "json"):
             right *= min(max(self._valid.at(mine[:2], tick).mean, 0.0), 1.0)
-        known = _Known(
-            version=version,
-            tick=tick,
+        return _Known(
             pace=self._paces.get(label) or self._unmeasured,
             length=math.exp(length.mean),
             token_factor=math.exp(extra.mean - length.mean),
@@ -224,27 +240,21 @@ class Estimator:
             cold=self._cold.at(_caches(label, task), tick).mean,
             warm=self._warm.at(((), (label,)), tick).mean,
         )
-        if len(self._kept) > _MOST_KEPT:
-            self._kept.clear()
-        self._kept[backend, label, task] = known
-        return known
 
-    def _cost(self, backend: str, work: Work, out_tok: float) -> float | None:
-        tariff = self._tariff(backend, work.model, work.in_tok)
-        if tariff is not None:
-            fresh, cached, out = tariff.fresh, tariff.cached, tariff.out
-        else:
-            label, kind = self._of(backend, work.model), work.task.kind
-            prices = self._price
-            fresh = prices.at((label, "fresh"))
-            cached = prices.at((label, "cached"))
-            out = prices.at((label, "out"), (label, "out", kind))
-            if fresh is None and out is None:
-                return None
-            fresh, out = fresh or 0.0, out or 0.0
-            if cached is None:
-                cached = fresh * _SOLD_CACHED if backend in self._sold else 0.0
-        return work.fresh_tok * fresh + work.cached_tok * cached + out_tok * out
+    def _tariff_of(self, backend: str, work: Work) -> Tariff | None:
+        """Listed prices, else measured ones; None where neither is known."""
+        listed = self._tariff(backend, work.model, work.in_tok)
+        if listed is not None:
+            return listed
+        label, prices = self._of(backend, work.model), self._price
+        fresh = prices.at((label, "fresh"))
+        out = prices.at((label, "out"), (label, "out", work.task.kind))
+        if fresh is None and out is None:
+            return None
+        cached = prices.at((label, "cached"))
+        if cached is None:
+            cached = (fresh or 0.0) * _SOLD_CACHED if backend in self._sold else 0.0
+        return Tariff(fresh or 0.0, cached, out or 0.0)
 
     def learn(self, outcome: Outcome, seen_tok: int = 0) -> None:
         """One outcome. seen_tok: of its prompt, what its backend had seen of the session before.
@@ -252,10 +262,14 @@ class Estimator:
         A client that left tells of no failure, and a refusal that is the request's own neither.
         """
         self.tick += 1
+        self._learn(outcome, seen_tok)
+        self._kept.renew(outcome.backend, self.tick)
+
+    def _learn(self, outcome: Outcome, seen_tok: int) -> None:
         label = self._of(outcome.backend, outcome.model)
         mine, errors = _under(label, outcome.task), _under(outcome.backend, outcome.task)[:2]
         self._tried[label] = self._tried.get(label, 0) + 1
-        self._measured(label, outcome.backend, *outcome.failed)
+        self._kept.measured(label, outcome.backend, *outcome.failed)
         for name in outcome.failed:
             self._errors.add(_under(name, outcome.task)[:2], 1.0, self.tick)
         if outcome.status == "error":

@@ -220,13 +220,8 @@ class Router:
         for name in names:
             model = situation.names.get(name, situation.model)
             seen = self._sessions.seen(session, name, now_s) if session is not None else 0
-            cached = self._estimator.cached_tok(name, model, task, in_tok, seen)
-            warm = self._estimator.cached_tok(name, model, task, in_tok, in_tok)
-            work = Work(task, in_tok, cached, loads[name], most, model)
-            now = later = self._estimator.predict(name, work)
-            if warm > cached:
-                work = Work(task, in_tok, warm, loads[name], most, model)
-                later = self._estimator.predict(name, work)
+            work = Work(task, in_tok, 0.0, loads[name], most, model)
+            now, later = self._estimator.outlook(name, work, seen)
             options.append(Option(name, now, later, name == home, name in self._rules.sold))
         return options
 

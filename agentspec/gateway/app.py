@@ -42,6 +42,7 @@ from .access import Access, access_for
 from .catalogue import Catalogue
 from .choosing import Choosing
 from .clock import Clock
+from .crossing import check_name
 from .embeddings import EmbeddingService
 from .endpoint import Endpoint
 from .kept import Kept, kept_for
@@ -98,8 +99,9 @@ def create_app(
     app.router.routes.extend(
         _endpoints(served(*services, settings.models, used, kept), access, clock, settings)
     )
-    app.include_router(_operations(settings, used, metrics))
     locked = [Depends(_key_check(access))]
+    app.include_router(_operations(settings, used))
+    app.include_router(_figures(metrics), dependencies=locked)
     app.include_router(_models(Catalogue(settings.models, used, clock), access))
     app.include_router(stored_responses(kept, access))
     for router in mounts:
@@ -156,12 +158,13 @@ def _closing(
 
 def _key_check(access: Access) -> Callable[[Request], Awaitable[None]]:
     async def check(request: Request) -> None:
-        await access.operator(request.headers)
+        if not (await access.operator(request.headers)).key_id:
+            check_name(request.headers)
 
     return check
 
 
-def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Metrics) -> APIRouter:
+def _operations(settings: Settings, backends: Mapping[str, Backend]) -> APIRouter:
     """What operators ask. Open to all: it tells no more than that the gateway is there."""
     router = APIRouter()
     default_model = next(iter(settings.models))
@@ -185,7 +188,13 @@ def _operations(settings: Settings, backends: Mapping[str, Backend], metrics: Me
                 return _json({"status": "ready", "model": default_model, "backend": name})
         return _json({"status": "waiting", "model": default_model}, status=503)
 
-    @page("/metrics")
+    return router
+
+
+def _figures(metrics: Metrics) -> APIRouter:
+    router = APIRouter()
+
+    @router.api_route("/metrics", methods=["GET", "HEAD"])
     async def figures() -> Response:
         return Response(metrics.page(), media_type=CONTENT_TYPE)
 

@@ -13,7 +13,7 @@ from agentspec.wire.errors import AgentspecError, InternalError
 from .access import Access
 from .body import ClientGone, read_body
 from .clock import Clock
-from .crossing import check_crossing
+from .crossing import check_borrowed, check_crossing
 from .exchange import Exchange
 from .identity import Identity
 from .surface import ErrorShape
@@ -64,8 +64,7 @@ class Endpoint:
         current.set(self._tracing(headers))
         try:
             identity = await self._access.identify(headers)
-            if not identity.key_id:
-                check_crossing(headers)
+            (check_borrowed if identity.key_id else check_crossing)(headers)
             body = await read_body(receive, headers, self._max_body_bytes)
             async with exchange:
                 await self._answering(body, headers, identity, exchange)

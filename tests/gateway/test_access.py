@@ -296,3 +296,51 @@ def test_beyond_loopback_a_key_in_sql_is_enough(here, keys):
     settings.server = ServerSettings(host="0.0.0.0", api_key_env="NOT_SET_ANYWHERE")
     with pytest.raises(SettingsError, match="NOT_SET_ANYWHERE"):
         may_listen(settings)
+
+
+async def test_metrics_ask_for_the_key_that_the_dashboard_asks_for(here, keys):
+    """They tell models, tokens and money of everybody."""
+    async with here.gateway() as gateway:
+        assert (await gateway.http.get("/metrics")).status_code == 200
+        _, agent = keys.create(NewKey("agent"))
+        _, operator = keys.create(NewKey("me", operator=True))
+        here.ahead.by_s += STALE_S + 0.1
+        asked = [({}, 401), (auth("wrong"), 401), (auth(agent), 403), (auth(operator), 200)]
+        for headers, status in asked:
+            answer = await gateway.http.get("/metrics", headers=headers)
+            assert answer.status_code == status
+            assert ("agentspec_" in answer.text) == (status == 200)
+        for path in ("/", "/health"):
+            assert (await gateway.http.get(path)).status_code == 200
+
+
+NAMES = {
+    "127.0.0.1:8000": 200,
+    "localhost": 200,
+    "[::1]:8000": 200,
+    "evil.example:8000": 403,
+    "localhost.evil.example": 403,
+    "[evil": 403,
+}
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/pages"])
+async def test_a_name_that_is_led_here_reads_nothing_without_a_key(here, keys, path):
+    """DNS rebinding: the page's own name means 127.0.0.1, so the browser lets it read."""
+    pages = APIRouter()
+    pages.add_api_route("/pages", lambda: "all that there is")
+    app = create_app(
+        here.settings(), journal=ListJournal(), mounts=[pages], clock=here.ahead.clock()
+    )
+    async with (
+        running(app) as url,
+        httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as http,
+    ):
+        for host, status in NAMES.items():
+            answer = await http.get(path, headers={"host": host})
+            assert answer.status_code == status, host
+        assert answer.json()["error"]["code"] == "foreign_host"
+        _, operator = keys.create(NewKey("me", operator=True))
+        here.ahead.by_s += STALE_S + 0.1
+        named = auth(operator) | {"host": "gateway.example:8000"}
+        assert (await http.get(path, headers=named)).status_code == 200

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -131,6 +132,31 @@ async def test_with_a_key_the_origin_is_the_clients_affair(start, monkeypatch):
         body = {"model": "good", "messages": HI}
         answer = await gateway.http.post("/v1/chat/completions", json=body, headers=headers)
     assert answer.status_code == 200
+
+
+BORROWED = [
+    ({"origin": "https://evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"origin": "http://gateway.example:8000", "host": "gateway.example:8000"}, 200),
+    ({"origin": "http://gateway.example:8000", "host": "gateway.example:9000"}, 403),
+    ({"origin": "http://127.0.0.1:3000"}, 200),
+    ({}, 200),
+]
+
+
+async def test_a_page_of_another_site_cannot_spend_with_the_browsers_password(
+    start, monkeypatch, up
+):
+    """Whoever opened the dashboard has a browser that sends its password along by itself."""
+    monkeypatch.setenv("GATEWAY_KEY", "right")
+    raw = json.dumps({"model": "good", "messages": HI})
+    async with start(server={"api_key_env": "GATEWAY_KEY"}) as gateway:
+        for more, status in BORROWED:
+            basic = base64.b64encode(b"me:right").decode()
+            headers = {"authorization": f"Basic {basic}", "content-type": "text/plain", **more}
+            answer = await gateway.http.post("/v1/chat/completions", content=raw, headers=headers)
+            assert answer.status_code == status, more
+    assert len(up.seen) == sum(status == 200 for _, status in BORROWED)
 
 
 async def test_paths_may_end_with_a_slash_and_heads_are_answered(gateway):

@@ -18,6 +18,7 @@ from agentspec.store.prices import PriceError, dated
 from agentspec.store.provision import Bill
 from agentspec.store.savings import Savings, savings
 from agentspec.store.series import series
+from agentspec.store.usage import pruned
 from agentspec.store.window import Window
 
 from . import text
@@ -185,11 +186,11 @@ def _m(spend: Spend) -> int | None:
 
 
 def _saved(look: Look, context: Context, part: Window, window: Window, view: View) -> Block:
-    backends = [*context.pools]
-    rows = []
-    for name in backends:
-        price = busy_nusd_per_us(context.pools[name])
-        rows.append(_saving(name, look.ask(savings, part, name, context.control_window_ms, price)))
+    # Of time whose rows are gone it isn't known whether the engine speculated.
+    gone = look.aside(pruned, part) is not None
+    prices = {name: None if gone else busy_nusd_per_us(p) for name, p in context.pools.items()}
+    found = look.ask(savings, part, prices, context.control_window_ms)
+    rows = [_saving(name, one) for name, one in found.items()]
     signed = Column("Saved", "saved_nusd", text.usd)
     return Block(
         "savings",
@@ -217,7 +218,7 @@ def _saving(name: str, one: Savings) -> tuple[Any, ...]:
     low, high = sorted((one.low_nusd or 0, one.high_nusd or 0))
     known = one.saved_nusd is not None
     ends = (low, high) if known else (None, None)
-    return (name, one.share, one.low, one.high, one.saved_nusd, *ends, one.unknown or "\u2013")
+    return (name, one.share, one.low, one.high, one.saved_nusd, *ends, one.unknown or None)
 
 
 def _price_field(look: Look, view: View) -> Field:

@@ -114,14 +114,19 @@ def report(
     with; by: the column by which pools' requests are divided. Raises ``PriceError``."""
     pools = settings.pools
     window_ms = round(settings.engine.control_window_s * 1000)
+    gone = pruned(connection, window)
+    # Of time whose rows are gone it isn't known whether the engine speculated.
+    prices = {name: None if gone else busy_nusd_per_us(pool) for name, pool in pools.items()}
+    saved = savings(connection, window, prices, window_ms)
     return Report(
         window=window,
         pools=[
-            _pool(connection, name, pool, window, window_ms, at, by) for name, pool in pools.items()
+            _pool(connection, name, pool, window, saved[name], gone is not None, at, by)
+            for name, pool in pools.items()
         ],
         spends=spends(connection, window, but=list(pools)),
         energy=energy(connection, window),
-        pruned=pruned(connection, window),
+        pruned=gone,
         failed_nusd=failed_before(connection, window, list(pools)),
     )
 
@@ -131,14 +136,14 @@ def _pool(
     name: str,
     pool: PoolSettings,
     window: Window,
-    window_ms: int,
+    saved: Savings,
+    gone: bool,
     at: Sequence[str],
     by: str | None,
 ) -> PoolCost:
     (all_of_it,) = usage(connection, window, name)
     whole = bill(pool, window, all_of_it)
     groups = usage(connection, window, name, by=by) if by is not None else []
-    gone = pruned(connection, window) is not None
     if gone and by is not None:
         groups = with_rest(all_of_it, groups)
     elsewhere = []
@@ -152,10 +157,7 @@ def _pool(
         nusd_per_h=nusd_per_h(pool),
         bill=whole,
         untold=untold(connection, window, name),
-        # Of time whose rows are gone it isn't known whether the engine speculated.
-        savings=savings(
-            connection, window, name, window_ms, None if gone else busy_nusd_per_us(pool)
-        ),
+        savings=saved,
         elsewhere=elsewhere,
         groups=list(zip(groups, shares(pool, whole, groups), strict=True)),
     )

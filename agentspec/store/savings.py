@@ -11,11 +11,11 @@ freedom. Nothing is drawn, so it is the same each time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sqlalchemy import BigInteger, Connection, cast, func, or_, select
+from sqlalchemy import BigInteger, Connection, and_, case, cast, or_, select
 
 from .money import half_even
 from .schema import request
@@ -62,20 +62,26 @@ class Savings:
 def savings(
     connection: Connection,
     window: Window,
-    backend: str,
+    prices: Mapping[str, Fraction | None],
     window_ms: int,
-    nusd_per_us: Fraction | None,
-) -> Savings:
-    """The savings over a window. window_ms: length of the engine's control windows; nusd_per_us:
-    the price of a busy microsecond, None where it isn't known."""
-    on = arm(_clusters(connection, window, backend, "on", window_ms))
-    off = arm(_clusters(connection, window, backend, "off", window_ms))
+) -> dict[str, Savings]:
+    """The savings of backends over a window. prices: of a busy microsecond by backend, nano-USD,
+    None where it isn't known; window_ms: length of the engine's control windows."""
+    found = _stretches(connection, window, list(prices), window_ms)
+    return {name: _saved(found.get(name, {}), price) for name, price in prices.items()}
+
+
+def _saved(stretches: Mapping[str, list[_Stretch]], nusd_per_us: Fraction | None) -> Savings:
+    on, off = (
+        arm([(s.requests, s.out_tok, s.us) for s in stretches.get(name, []) if s.requests])
+        for name in ("on", "off")
+    )
     missing = [name for name, one in (("on", on), ("off", off)) if one is None or one.windows < 2]
     if on is None or off is None or missing:
         return Savings(on, off, unknown=f"too few windows with requests: {', '.join(missing)}")
     log, reach = log_ratio(on, off)
     middle, most, least = (math.exp(log + at) for at in (0, reach, -reach))  # cost on / off
-    spent = _generating_us(connection, window, backend)
+    spent = sum(stretch.all_us for stretch in stretches["on"])
 
     def money(ratio: float) -> int | None:
         if nusd_per_us is None:
@@ -127,40 +133,40 @@ def t_quantile(freedom: float) -> float:
     return z + first / n + second / n**2 + third / n**3
 
 
-def _generating():
-    c = request.c
-    return c.busy_decode_us + c.busy_draft_us + c.busy_grammar_us
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """One window of the schedule. requests, out_tok, us: of requests that the figures rest on;
+    all_us: what all requests that began in it spent generating."""
+
+    requests: int
+    out_tok: int
+    us: int
+    all_us: int
 
 
-def _clusters(
-    connection: Connection, window: Window, backend: str, name: str, window_ms: int
-) -> list[tuple[int, int, int]]:
-    """(requests, output tokens, microseconds) of each window of an arm that has requests."""
+def _stretches(
+    connection: Connection, window: Window, backends: Sequence[str], window_ms: int
+) -> dict[str, dict[str, list[_Stretch]]]:
+    """Backend -> arm -> its windows, oldest first: one look at the rows for all of them."""
     c = request.c
+    us = c.busy_decode_us + c.busy_draft_us + c.busy_grammar_us
     began = c.ts_ms - c.ts_ms % window_ms
     ended_ms = c.ts_ms + cast(c.e2e_ms, BigInteger)
+    told = and_(
+        c.status == "ok",
+        or_(c.spec_arm.is_(None), c.spec_arm == "on"),
+        ended_ms < began + window_ms,
+        c.out_tok > 0,
+        us > 0,
+    )
+    own = (total(case((told, one), else_=0)) for one in (1, c.out_tok, us))
     query = (
-        select(func.count(), total(c.out_tok), total(_generating()))
-        .where(
-            window.rows(),
-            c.backend == backend,
-            c.status == "ok",
-            c.spec_window == name,
-            or_(c.spec_arm.is_(None), c.spec_arm == "on"),
-            ended_ms < began + window_ms,
-            c.out_tok > 0,
-            _generating() > 0,
-        )
-        .group_by(began)
+        select(c.backend, c.spec_window, *own, total(us))
+        .where(window.rows(), c.backend.in_(backends), c.spec_window.in_(("on", "off")))
+        .group_by(c.backend, c.spec_window, began)
         .order_by(began)
     )
-    return [(count, tokens, us) for count, tokens, us in connection.execute(query)]
-
-
-def _generating_us(connection: Connection, window: Window, backend: str) -> int:
-    """What requests spent generating while the engine speculated all the while."""
-    c = request.c
-    query = select(total(_generating())).where(
-        window.rows(), c.backend == backend, c.spec_window == "on"
-    )
-    return connection.execute(query).scalar_one()
+    found: dict[str, dict[str, list[_Stretch]]] = {}
+    for backend, name, *sums in connection.execute(query):
+        found.setdefault(backend, {}).setdefault(name, []).append(_Stretch(*sums))
+    return found

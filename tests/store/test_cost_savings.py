@@ -70,7 +70,7 @@ def file(tmp_path: Path) -> Iterator[tuple[str, Engine]]:
 
 def ask(engine: Engine, rate: Fraction | None = Fraction(1)) -> Savings:
     with engine.connect() as connection:
-        return savings(connection, ALL, "own", W_MS, rate)
+        return savings(connection, ALL, {"own": rate}, W_MS)["own"]
 
 
 def test_a_known_saving(engine: Engine, url: str):
@@ -84,6 +84,23 @@ def test_a_known_saving(engine: Engine, url: str):
     assert found.share == pytest.approx(0.6) and found.low == found.high == found.share
     # at 5 ms a token the 400 tokens would have taken 2,000,000 us instead of 800,000
     assert found.saved_nusd == found.low_nusd == round(Fraction(1_200_000 * 5, 9))
+
+
+def test_backends_are_told_apart_in_one_look(file: tuple[str, Engine]):
+    url, engine = file
+    slow = {"backend": "other", "busy_decode_us": 490_000, "busy_draft_us": 0}
+    rows = traffic(1, 2000, 4000)
+    more = [row(9000 + n, n, "on" if n % 2 else "off", **slow) for n in range(8)]
+    gone = [row(9100, 0, "on", backend="third")]
+    insert(url, [*rows, *more, *gone])
+    prices = {"other": None, "own": Fraction(1), "third": Fraction(1), "fourth": Fraction(1)}
+    with engine.connect() as connection:
+        together = savings(connection, ALL, prices, W_MS)
+        alone = {n: savings(connection, ALL, {n: p}, W_MS)[n] for n, p in prices.items()}
+    assert together == alone and list(together) == list(prices)
+    assert together["own"].share == pytest.approx(0.5, abs=0.1)
+    assert (together["other"].share, together["other"].saved_nusd) == (0, None)
+    assert together["third"].unknown and together["fourth"].unknown
 
 
 def test_a_loss_is_shown_as_one(file: tuple[str, Engine]):

@@ -52,11 +52,12 @@ def router(
     _add_theme(guarded)
     routes.include_router(guarded)
 
-    @routes.get("/dashboard/static/{name}")
-    def static(name: str) -> Response:
+    @routes.get("/dashboard/static/{name:path}")
+    def static(request: Request, name: str) -> Response:
         if name not in ASSETS:
             return Response(status_code=404)
-        return asset_response(name)
+        taken = request.headers.get("accept-encoding", "")
+        return asset_response(name, zipped="gzip" in taken.lower())
 
     return routes
 

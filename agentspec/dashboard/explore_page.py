@@ -13,6 +13,7 @@ from agentspec.store.keys_report import keys_and_projects
 
 from . import text
 from .blocks import asked, label, number, ratio
+from .chart_spec import Group, specification
 from .charts import Columns, Layer
 from .charts import grouped as side_by_side
 from .context import Context
@@ -179,7 +180,21 @@ def _block(groups: Mapping[tuple, Sums], chosen: str, by: list[str], view: View)
         side_by_side(title, axis, [layer], measure.form, whole=measure.form in text.WHOLE),
         empty="" if told else "No request in this range.",
         links=[_link(view, by, key) for key, _, _ in told],
+        chart=_chart(measure, by, told, view),
     )
+
+
+def _chart(
+    measure: Measure, by: list[str], told: list[tuple[tuple[str, ...], Any, int]], view: View
+) -> str:
+    """What is drawn where scripts run; "" where nothing is known."""
+    groups = [
+        Group(tuple(part or "(none)" for part in key), value, requests, _link(view, by, key))
+        for key, value, requests in told
+        if value is not None
+    ]
+    heads = [DIMENSIONS[name] for name in by]
+    return specification(measure.title, heads, groups, measure.form) if groups else ""
 
 
 def _short(name: str) -> str:

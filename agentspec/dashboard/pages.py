@@ -17,7 +17,7 @@ from agentspec.store.reader import Overview
 from agentspec.store.record import CallRecord, RequestRecord
 
 from . import text
-from .assets import ASSETS, asset_url
+from .assets import ASSETS, asset
 from .cursor import cursor
 from .decision import explained
 from .detail import detail
@@ -75,7 +75,8 @@ class Pages:
             ranges=RANGES,
             menu=MENU,
             filters=FILTERS,
-            assets={name: asset_url(name) for name in ASSETS},
+            assets={name: asset(name) for name in ASSETS},
+            script=script,
             request_url=request_url,
             length=accepted_length,
         )
@@ -185,6 +186,12 @@ class Pages:
 
     def _render(self, template: str, **values: object) -> str:
         return self._environment.get_template(template).render(**values)
+
+
+def script(name: str) -> Markup:
+    """The element that runs a script of ours or a vendored one, and no other in its place."""
+    found = asset(name)
+    return tag("script", src=found.url, integrity=found.integrity, defer="")
 
 
 def request_url(record: RequestRecord) -> str:

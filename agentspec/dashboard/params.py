@@ -32,6 +32,17 @@ def positive(view: Asked, name: str, default: float | None = None) -> float | No
     return value
 
 
+def whole(name: str, told: str, least: int, most: int) -> int:
+    """A whole number of that range; 0 where nothing is told. Raises ``BadParameter``."""
+    if not told:
+        return 0
+    if not (told.isascii() and told.isdigit() and len(told) < 10 and least <= int(told) <= most):
+        raise BadParameter(
+            f"'{name}' should be a number from {least} to {most}, not '{told[:60]}'."
+        )
+    return int(told)
+
+
 def one_of(view: Asked, name: str, allowed: Collection[str], default: str) -> str:
     """One of these words. Raises ``BadParameter``."""
     told = view.params.get(name, "") or default

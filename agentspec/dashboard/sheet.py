@@ -39,7 +39,8 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Block:
     """One question answered. links: of each row's first cell, "" for none. empty: said instead of
-    picture and table where there is nothing to tell. rows_url: the requests behind it."""
+    picture and table where there is nothing to tell. rows_url: the requests behind it. chart: a
+    Vega-Lite specification that is drawn instead of the picture where scripts run."""
 
     slug: str
     title: str
@@ -52,6 +53,7 @@ class Block:
     links: Sequence[str] = field(default_factory=list)
     sql: Sequence[str] = field(default_factory=tuple)
     rows_url: str = ""
+    chart: str = ""
 
     @property
     def texts(self) -> list[list[str]]:

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 from agentspec.store.window import Window
 
-from .params import BadParameter
+from .params import BadParameter, whole
 from .ranges import RANGES, Range, parse_range
 
 FILTERS = {
@@ -31,18 +31,24 @@ Tables show the empty text so. A project is made of keys and has no such value."
 LONGEST = 500
 """Characters of a value; the ledger keeps no longer ones."""
 
-_OWN = ("range", "block", "before")
+_OWN = ("range", "refresh", "block", "before")
+_REFRESH_S = (5, 3600)
+"""How often a page may be asked to refresh itself, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """filters: name in the URL -> value; params: the page's own, by name. None of them is empty."""
+    """filters: name in the URL -> value; params: the page's own, by name. None of them is empty.
+
+    refresh_s: how often the page refreshes itself; 0: it doesn't.
+    """
 
     path: str
     chosen: Range
     now_ms: int
     filters: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)
+    refresh_s: int = 0
 
     @property
     def window(self) -> Window:
@@ -60,7 +66,7 @@ class View:
         """The same view on a page, with other values; "" drops one. Another page's URL leaves this
         one's own parameters, and filters that not every page takes, out."""
         here = path is None or path == self.path
-        kept = {"range": self.chosen.name}
+        kept = {"range": self.chosen.name, "refresh": str(self.refresh_s or "")}
         kept |= {n: v for n, v in self.filters.items() if here or n in FILTERS}
         kept |= {**(self.params if here else {}), **changes}
         return f"{path or self.path}?{urlencode({n: v for n, v in kept.items() if v})}"
@@ -83,14 +89,16 @@ class View:
 
     def csv(self, slug: str) -> str:
         page = "/dashboard/overview" if self.path == "/dashboard" else self.path
-        return self.url(f"{page}.csv", **dict(self.filters), **dict(self.params), block=slug)
+        told = {**self.filters, **self.params, "refresh": "", "block": slug}
+        return self.url(f"{page}.csv", **told)
 
 
 def parse_view(path: str, query: Mapping[str, str], now_ms: int, own: Collection[str] = ()) -> View:
     """The view that a URL's parameters ask for. own: names of the page's own parameters.
 
-    Raises ``BadParameter`` for a name that the page doesn't take, and for a range that there is
-    not: a page that left a mistyped filter aside would show everything as if it were the answer.
+    Raises ``BadParameter`` for a name that the page doesn't take, and for a range or a pace that
+    there is not: a page that left a mistyped filter aside would show everything as if it were the
+    answer.
     """
     values = {n: v[:LONGEST] for n, v in query.items() if v}
     for name in values:
@@ -103,4 +111,5 @@ def parse_view(path: str, query: Mapping[str, str], now_ms: int, own: Collection
         raise BadParameter(f"'range' should be one of {known}, not '{told[:60]}'.")
     filters = {n: v for n, v in values.items() if n in LIST_FILTERS}
     params = {n: v for n, v in values.items() if n in own}
-    return View(path, parse_range(told), now_ms, filters, params)
+    refresh_s = whole("refresh", values.get("refresh", ""), *_REFRESH_S)
+    return View(path, parse_range(told), now_ms, filters, params, refresh_s)

@@ -6,6 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,15 @@ def empty_client(tmp_path: Path) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def served(ledger_url: str) -> Iterator[str]:
     """The dashboard's base URL behind a real server on loopback."""
+    with serving(application(ledger_url)) as url:
+        yield url
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """An application behind a real server on loopback; its base URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(application(ledger_url), log_level="warning", lifespan="off")
+    config = uvicorn.Config(app, log_level="warning", lifespan="off")
     server = uvicorn.Server(config)
     started = threading.Event()
     real = server.startup

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import random
 import re
@@ -25,6 +27,7 @@ from tests.store.ledger import EPOCH_MS, insert, random_record
 
 POLICY = (
     "default-src 'none'; style-src 'self'; img-src 'self' data:; script-src 'self'; "
+    "connect-src 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 PAGES = [
@@ -67,8 +70,13 @@ def test_pages_carry_the_policy_and_nothing_it_forbids(path: str, client: TestCl
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["cache-control"] == "no-store"
     tags = Tags(answer.text).found
-    assert not [tag for tag, _ in tags if tag in ("script", "style", "iframe", "object", "base")]
+    assert not [tag for tag, _ in tags if tag in ("style", "iframe", "object", "base")]
     assert not [a for _, attrs in tags for a in attrs if a == "style" or a.startswith("on")]
+    for script in (attrs for tag, attrs in tags if tag == "script"):
+        assert re.fullmatch(r"/dashboard/static/[\w./-]+\?v=[0-9a-f]{12}", script["src"] or "")
+        digest = base64.b64encode(hashlib.sha384(client.get(script["src"]).content).digest())
+        assert script["integrity"] == f"sha384-{digest.decode()}"
+    assert not re.search(r"<script[^>]*>[^<]", answer.text)
 
 
 def test_tiles_say_what_the_rows_say(client: TestClient, records: list[RequestRecord]):
@@ -169,7 +177,7 @@ def test_hostile_names_are_text(client: TestClient, records: list[RequestRecord]
     for path in ("/dashboard", "/dashboard/requests", request_url(hostile)):
         page = client.get(path).text
         tags = Tags(page).found
-        assert not [t for t, a in tags if t == "script" or a.get("src") == "x"]
+        assert not [t for t, a in tags if (t == "script" and "src" not in a) or a.get("src") == "x"]
         assert hostile.model in html.unescape(page)
     session = {"session": hostile.session_id}
     assert len(re.findall("<tr>", client.get("/dashboard/requests", params=session).text)) == 2
@@ -215,9 +223,13 @@ def test_pages_ask_for_permission_and_assets_do_not(ledger_url: str):
 def test_assets_are_cached_for_good_and_nothing_else_is_served(client: TestClient):
     tags = Tags(client.get("/dashboard").text).found
     links = [a["href"] for t, a in tags if t == "link" and a["href"]]
-    assert len(links) == 2
+    links += [a["src"] for t, a in tags if t == "script" and a["src"]]
+    assert len(links) == 5
     for href in links:
+        plain = client.get(href, headers={"accept-encoding": "identity"})
         answer = client.get(href)
+        assert "content-encoding" not in plain.headers and answer.content == plain.content
+        assert answer.headers["content-encoding"] == "gzip"
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert re.search(r"\?v=[0-9a-f]{12}$", href)
     for name in ("app.py", "..%2fapp.py", "%2e%2e/app.py", "dashboard.css/"):

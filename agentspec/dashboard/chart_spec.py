@@ -100,7 +100,7 @@ def _axis(form: Form, most: float) -> tuple[float, dict[str, Any]]:
     if form is text.duration:
         return 1000.0, {"format": ",.3~f"}
     if form is text.exact:
-        return 1.0, {"format": "~s", "tickMinStep": 1}
+        return 1.0, {"labelExpr": "format(datum.value, '~s')", "tickMinStep": 1}
     return 1.0, {"format": ",.2~f"}
 
 
@@ -111,7 +111,7 @@ def _tooltip(title: str, heads: Sequence[str]) -> list[dict[str, str]]:
     return [{"field": field, "type": "nominal", "title": head} for field, head in pairs]
 
 
-def _place(field: str, title: str, order: Sequence[str], **more: object) -> dict[str, Any]:
+def _place(field: str, title: str | None, order: Sequence[str], **more: object) -> dict[str, Any]:
     return {"field": field, "type": "nominal", "title": title, "sort": list(order), **more}
 
 
@@ -125,7 +125,7 @@ def _bars(
 ) -> dict[str, Any]:
     x = {"field": "value", "type": "quantitative", "title": title, "axis": dict(axis)}
     encoding: dict[str, Any] = {
-        "y": _place("first", heads[0], firsts),
+        "y": _place("first", None, firsts),
         "x": x,
         "tooltip": hover,
         "href": {"field": "url"},
@@ -161,6 +161,6 @@ def _heat(
     across = _place("second", heads[1], [], axis={"labelAngle": 0, "labelLimit": 110})
     across.pop("sort")
     return {
-        "encoding": {"y": _place("first", heads[0], firsts), "x": across},
+        "encoding": {"y": _place("first", None, firsts), "x": across},
         "layer": [cell, told],
     }

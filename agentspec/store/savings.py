@@ -167,6 +167,7 @@ def _stretches(
         .order_by(began)
     )
     found: dict[str, dict[str, list[_Stretch]]] = {}
-    for backend, name, *sums in connection.execute(query):
+    for row in connection.execute(query):
+        backend, name, *sums = tuple(row)
         found.setdefault(backend, {}).setdefault(name, []).append(_Stretch(*sums))
     return found

@@ -53,7 +53,7 @@ def page(request: pytest.FixtureRequest, browser: Browser, served: str) -> Itera
     page.on("requestfailed", lambda failed: complaints.append(f"failed: {failed.url}"))
     yield page
     context.close()
-    assert complaints == []
+    assert not complaints, "\n".join(complaints)
 
 
 def test_the_rows_of_the_database_are_on_the_page(page: Page, records: list[RequestRecord]):
@@ -149,6 +149,7 @@ def test_filters_and_the_explorer_by_keyboard_and_click(page: Page, records: lis
     page.get_by_role("button", name="Show").focus()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"model=gpt-9.*measure=out_tok&by=backend"))
+    expect(page.locator(".htmx-request")).to_have_count(0)
     page.locator("#groups summary", has_text="Table").click()
     shown = {
         row.locator("th").inner_text(): row.locator("td").first.inner_text()

@@ -128,6 +128,32 @@ def _last_rank(
 
 
 @triton.jit
+def _cut(logits, mask, vocab, top, heat, k, p, MASKED: tl.constexpr, BLOCK: tl.constexpr):
+    """Where top_k and top_p cut: the lowest rank that stays, int32, and how many of it, float64."""
+    bound = tl.full((), LOWEST, tl.int32)
+    room = tl.full((), 0.0, tl.float64)
+    if (k > 0) & (k < vocab):
+        goal = k.to(tl.float64)
+        bound = _last_rank(logits, mask, vocab, top, heat, goal, bound, room, False, MASKED, BLOCK)
+        above = _mass(logits, mask, vocab, top, heat, bound + 1, bound, room, False, MASKED, BLOCK)
+        room = goal - above
+    if p < 1:
+        whole = _mass(logits, mask, vocab, top, heat, bound, bound, room, True, MASKED, BLOCK)
+        goal = p.to(tl.float64) * whole
+        last = _last_rank(logits, mask, vocab, top, heat, goal, bound, room, True, MASKED, BLOCK)
+        if last >= bound:
+            above = _mass(
+                logits, mask, vocab, top, heat, last + 1, bound, room, True, MASKED, BLOCK
+            )
+            bits = last ^ ((last >> 31) & 0x7FFFFFFF)
+            one = tl.exp((bits.to(tl.float32, bitcast=True) - top) / heat).to(tl.float64)
+            ties = tl.maximum(tl.ceil((goal - above) / one), 1.0)
+            room = tl.where(last == bound, tl.minimum(ties, room), ties)
+            bound = last
+    return bound, room
+
+
+@triton.jit
 def _weights(logits, mask, vocab, v, before, top, heat, bound, room, min_p, MASKED: tl.constexpr):
     """exp of scores over the temperature [B] float32, 0 where cut; and ties so far."""
     x = _scores(logits, mask, vocab, v, MASKED)
@@ -202,33 +228,17 @@ def _decide(
         chosen = -1
         accepted = draft != draft
     elif heat > 0:
-        bound = tl.full((), LOWEST, tl.int32)
-        room = tl.full((), 0.0, tl.float64)
-        k, p = tl.load(top_k + row), tl.load(top_p + row)
-        if (k > 0) & (k < vocab):
-            goal = k.to(tl.float64)
-            bound = _last_rank(
-                logits, mask, vocab, top, heat, goal, bound, room, False, MASKED, BLOCK
-            )
-            above = _mass(
-                logits, mask, vocab, top, heat, bound + 1, bound, room, False, MASKED, BLOCK
-            )
-            room = goal - above
-        if p < 1:
-            whole = _mass(logits, mask, vocab, top, heat, bound, bound, room, True, MASKED, BLOCK)
-            goal = p.to(tl.float64) * whole
-            last = _last_rank(
-                logits, mask, vocab, top, heat, goal, bound, room, True, MASKED, BLOCK
-            )
-            if last >= bound:
-                above = _mass(
-                    logits, mask, vocab, top, heat, last + 1, bound, room, True, MASKED, BLOCK
-                )
-                bits = last ^ ((last >> 31) & 0x7FFFFFFF)
-                one = tl.exp((bits.to(tl.float32, bitcast=True) - top) / heat).to(tl.float64)
-                ties = tl.maximum(tl.ceil((goal - above) / one), 1.0)
-                room = tl.where(last == bound, tl.minimum(ties, room), ties)
-                bound = last
+        bound, room = _cut(
+            logits,
+            mask,
+            vocab,
+            top,
+            heat,
+            tl.load(top_k + row),
+            tl.load(top_p + row),
+            MASKED,
+            BLOCK,
+        )
         least = tl.load(min_p + row)
         total = tl.zeros((), tl.float64)
         own = tl.zeros((), tl.float64)
@@ -385,4 +395,6 @@ def cases() -> list[Case]:
     found.append(
         Case(name="accept first", kernel=_first, signature=signature, constants={"ROWS": 64})
     )
-    return found
+    from . import tree_kernel
+
+    return found + tree_kernel.cases()

@@ -71,9 +71,14 @@ def decide(chains: Chains, row: int) -> tuple[bool, int]:
     rest = (probs - offered).clamp_min(0.0)
     if float(rest.sum()) <= LEAST_RESIDUAL:
         rest = probs
-    below = rest.cumsum(0)
-    at = int(torch.searchsorted(below, below[-1] * float(chains.pick[row]), right=True))
-    return False, min(at, int(rest.nonzero()[-1]))
+    return False, drawn(rest, float(chains.pick[row]))
+
+
+def drawn(weights: Tensor, uniform: float) -> int:
+    """The token whose interval of the distribution function of ``weights`` [V] holds it."""
+    below = weights.cumsum(0)
+    at = int(torch.searchsorted(below, below[-1] * uniform, right=True))
+    return min(at, int(weights.nonzero()[-1]))
 
 
 def allowed_scores(chains: Chains, row: int) -> Tensor:

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from . import draft_cli, load_cli, simulate_cli
+from . import draft_cli, kernels_cli, load_cli, simulate_cli
 from .prompt_sets import cli as prompts_cli
 
 
@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     _add_store(kinds)
     _add_quality(kinds)
     _add_start(kinds)
-    _add_kernels(kinds)
+    kernels_cli.add(kinds, numbers, words, _finish)
     _add_limits(kinds)
     _add_page(kinds)
     load_cli.add(kinds)
@@ -188,20 +188,6 @@ def _add_start(kinds: Any) -> None:
     parser.add_argument("--config", metavar="FILE", help="settings of the engines")
     parser.add_argument("--json", metavar="FILE", help="write the results here as well")
     parser.set_defaults(run=run_pair)
-
-
-def _add_kernels(kinds: Any) -> None:
-    parser = kinds.add_parser("kernels", help="milliseconds of forward passes, whole and by part")
-    parser.add_argument("--n", type=int, default=15, help="rounds (default 15)")
-    parser.add_argument("--contexts", type=numbers, default="512,2048,6144", metavar="N,N")
-    parser.add_argument("--rows", type=numbers, default="1,4,8,16,512", metavar="N,N")
-    parser.add_argument("--ops", type=words, default="all,linear,head,attend,rest")
-    parser.add_argument("--no-prefill", action="store_true", help="leave out whole prompts")
-    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
-    parser.add_argument("--isa", help="instruction set (default: the widest one)")
-    parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
-    parser.add_argument("--json", metavar="FILE", help="write the results here as well")
-    parser.set_defaults(run=run_kernels)
 
 
 def _add_limits(kinds: Any) -> None:
@@ -358,22 +344,6 @@ def run_pair(args: argparse.Namespace) -> int:
     from . import start
 
     return _finish(start.pair(args.n, args.threads, args.config), start.PAIR_COLUMNS, args.json)
-
-
-def run_kernels(args: argparse.Namespace) -> int:
-    from . import kernels
-
-    plan = kernels.Plan(
-        count=args.n,
-        contexts=args.contexts,
-        rows=args.rows,
-        ops=args.ops,
-        prefill=not args.no_prefill,
-        threads=args.threads or len(os.sched_getaffinity(0)),
-        isa=args.isa,
-        weights=args.weights,
-    )
-    return _finish(kernels.run(plan), kernels.COLUMNS, args.json)
 
 
 def run_limits(args: argparse.Namespace) -> int:

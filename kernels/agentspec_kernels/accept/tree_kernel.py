@@ -47,6 +47,92 @@ def _left(probs, v, row, tried, parents, claims, masses, rows, vocab, ROWS: tl.c
 
 
 @triton.jit
+def _summed(
+    logits,
+    mask,
+    vocab,
+    top,
+    heat,
+    bound,
+    room,
+    least,
+    noisy,
+    start,
+    MASKED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The mass of the weights, float64; and the token that the noise chooses, if it is to."""
+    total = tl.zeros((), tl.float64)
+    ties = tl.full((), 0, tl.int32)
+    peak = tl.full((), float("-inf"), tl.float64)
+    chosen = tl.full((), 0, tl.int32)
+    for begin in range(0, vocab, BLOCK):
+        v = begin + tl.arange(0, BLOCK)
+        weight, ties = _weights(logits, mask, vocab, v, ties, top, heat, bound, room, least, MASKED)
+        total += tl.sum(weight.to(tl.float64), 0)
+        if noisy:
+            x = _scores(logits, mask, vocab, v, MASKED).to(tl.float64)
+            value = (x - top.to(tl.float64)) / heat.to(tl.float64) + gumbel(start, v)
+            value = tl.where(weight > 0, value, float("-inf"))
+            here = tl.max(value, 0)
+            if here > peak:
+                peak = here
+                chosen = tl.min(tl.where(value == here, v, NONE), 0)
+    return total, chosen
+
+
+@triton.jit
+def _trial(
+    logits,
+    mask,
+    claims,
+    parents,
+    masses,
+    row,
+    kid,
+    token,
+    tried,
+    rows,
+    vocab,
+    top,
+    heat,
+    bound,
+    room,
+    least,
+    total,
+    MASKED: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The chance that the token of row ``kid`` stands, and the mass that is left where it doesn't:
+    float64 each. tried: of those below ``row``, how many were rejected before."""
+    claims_here = claims + kid.to(tl.int64) * vocab
+    wanted = tl.zeros((), tl.float64)
+    mass = tl.zeros((), tl.float64)
+    ties = tl.full((), 0, tl.int32)
+    for begin in range(0, vocab, BLOCK):
+        v = begin + tl.arange(0, BLOCK)
+        weight, ties = _weights(logits, mask, vocab, v, ties, top, heat, bound, room, least, MASKED)
+        probs = weight.to(tl.float64) / total
+        left = _left(probs, v, row, tried, parents, claims, masses, rows, vocab, ROWS)
+        wanted += tl.sum(tl.where(v == token, left, 0.0), 0)
+        own = tl.load(claims_here + v, mask=v < vocab, other=0.0)
+        mass += tl.sum(tl.maximum(left - own.to(tl.float64), 0.0), 0)
+    claim = tl.load(claims_here + token).to(tl.float64)
+    sure = tl.where(wanted > 0, 1.0, 0.0)
+    return tl.where(wanted >= claim, sure, wanted / claim), mass
+
+
+@triton.jit
+def _behind(parents, drafts, row, token, rows, ROWS: tl.constexpr):
+    """The first row below ``row`` that lies behind ``token``; NONE: there is none."""
+    i = tl.arange(0, ROWS)
+    parent = tl.load(parents + i, mask=i < rows, other=-1)
+    drafted = tl.load(drafts + i, mask=i < rows, other=-1)
+    return tl.min(tl.where((parent == row) & (drafted == token), i, NONE), 0)
+
+
+@triton.jit
 def _branch(
     logits,
     mask,
@@ -98,51 +184,40 @@ def _branch(
                 BLOCK,
             )
             least = tl.load(min_p + row)
-            total = tl.zeros((), tl.float64)
-            ties = tl.full((), 0, tl.int32)
             noisy = tl.load(seeded + row) != 0
-            peak = tl.full((), float("-inf"), tl.float64)
             start = tl.load(key + row)
-            for begin in range(0, vocab, BLOCK):
-                v = begin + tl.arange(0, BLOCK)
-                weight, ties = _weights(
-                    logits, mask, vocab, v, ties, top, heat, bound, room, least, MASKED
-                )
-                total += tl.sum(weight.to(tl.float64), 0)
-                if noisy:
-                    x = _scores(logits, mask, vocab, v, MASKED).to(tl.float64)
-                    value = (x - top.to(tl.float64)) / heat.to(tl.float64) + gumbel(start, v)
-                    value = tl.where(weight > 0, value, float("-inf"))
-                    here = tl.max(value, 0)
-                    if here > peak:
-                        peak = here
-                        chosen = tl.min(tl.where(value == here, v, NONE), 0)
+            total, own = _summed(
+                logits, mask, vocab, top, heat, bound, room, least, noisy, start, MASKED, BLOCK
+            )
+            if noisy:
+                chosen = own
             if noisy == 0:
                 tried = tl.full((), 0, tl.int32)
                 if DENSE:
                     kid = _below(parents, row, row.to(tl.int32), rows, ROWS)
                     while (kid != NONE) & (found == NONE):
                         token = tl.load(drafts + kid)
-                        claim = tl.load(claims + kid.to(tl.int64) * vocab + token).to(tl.float64)
-                        wanted = tl.zeros((), tl.float64)
-                        mass = tl.zeros((), tl.float64)
-                        ties = tl.full((), 0, tl.int32)
-                        for begin in range(0, vocab, BLOCK):
-                            v = begin + tl.arange(0, BLOCK)
-                            weight, ties = _weights(
-                                logits, mask, vocab, v, ties, top, heat, bound, room, least, MASKED
-                            )
-                            probs = weight.to(tl.float64) / total
-                            left = _left(
-                                probs, v, row, tried, parents, claims, masses, rows, vocab, ROWS
-                            )
-                            wanted += tl.sum(tl.where(v == token, left, 0.0), 0)
-                            own = tl.load(
-                                claims + kid.to(tl.int64) * vocab + v, mask=v < vocab, other=0.0
-                            )
-                            mass += tl.sum(tl.maximum(left - own.to(tl.float64), 0.0), 0)
-                        chance = tl.where(
-                            wanted >= claim, tl.where(wanted > 0, 1.0, 0.0), wanted / claim
+                        chance, mass = _trial(
+                            logits,
+                            mask,
+                            claims,
+                            parents,
+                            masses,
+                            row,
+                            kid,
+                            token,
+                            tried,
+                            rows,
+                            vocab,
+                            top,
+                            heat,
+                            bound,
+                            room,
+                            least,
+                            total,
+                            MASKED,
+                            ROWS,
+                            BLOCK,
                         )
                         if tl.load(coin + kid) < chance:
                             found = kid
@@ -175,10 +250,7 @@ def _branch(
                         BLOCK,
                     )
         if (found == NONE) & ((DENSE == 0) | (heat == 0) | (tl.load(seeded + row) != 0)):
-            i = tl.arange(0, ROWS)
-            parent = tl.load(parents + i, mask=i < rows, other=-1)
-            token = tl.load(drafts + i, mask=i < rows, other=-1)
-            found = tl.min(tl.where((parent == row) & (token == chosen), i, NONE), 0)
+            found = _behind(parents, drafts, row, chosen, rows, ROWS)
     tl.store(follows + row, tl.where(found == NONE, -1, found))
     tl.store(tokens + row, chosen)
 

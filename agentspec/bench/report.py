@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata as metadata
-import json
 import os
 import platform
 import shlex
@@ -13,6 +12,8 @@ import time
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Any
+
+from agentspec import jsontext
 
 PACKAGES = ("agentspec", "torch", "triton", "llguidance", "fastapi", "aiohttp", "sqlalchemy")
 
@@ -81,7 +82,7 @@ def build(results: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 
 def write(path: str | Path, document: dict[str, Any]) -> None:
-    Path(path).write_text(json.dumps(document, indent=1) + "\n")
+    Path(path).write_text(jsontext.dumps(document, indent=1) + "\n")
 
 
 def progress(text: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
 from typing import Any
+
+from agentspec import jsontext
 
 from .hardware import GPUS, PlanError, gpu
 from .memory import splits
@@ -87,5 +88,5 @@ def run(args: argparse.Namespace, simulator: Simulator | None) -> int:
         document["basis"].append("Not simulated: the engine is not installed here.")
     sys.stdout.write(render(document))
     if args.json:
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
+        Path(args.json).write_text(jsontext.dumps(document, indent=1) + "\n")
     return 0 if document["memory"]["without_draft"]["requests"] else 1

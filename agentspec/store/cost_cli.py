@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+
+from agentspec import jsontext
 
 from .price_cli import instant
 
@@ -56,7 +57,7 @@ def run(settings: Settings, args: argparse.Namespace, now_ms: int | None = None)
     by = _GROUPS.get(args.by, args.by)
     with reading(settings.database_url) as connection:
         found = report(connection, settings, window, at=args.at, by=by)
-    return [json.dumps(as_json(found))] if args.json else lines(found)
+    return [jsontext.dumps(as_json(found))] if args.json else lines(found)
 
 
 def window_of(since: str, until: str | None, now_ms: int) -> Window:

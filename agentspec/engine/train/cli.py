@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from agentspec import jsontext
 
 from .errors import TrainError
 from .spec import METHODS
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     toml = load(args.config, getattr(args, "method", None))
     result = _run(args, toml)
     if result is not None:
-        sys.stdout.write(json.dumps(result, indent=1) + "\n")
+        sys.stdout.write(jsontext.dumps(result, indent=1) + "\n")
     return 0
 
 

@@ -22,6 +22,7 @@ LEAVES = {
     "tracing",
     "resources",
     "pauses",
+    "jsontext",
 }
 ARROWS: dict[str, set[str]] = {
     "wire": set(),
@@ -44,6 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "tracing": set(),
     "resources": set(),
     "pauses": set(),
+    "jsontext": set(),
     "agentspec": set(),
 }
 # Composition: what starts and measures everything.

@@ -17,8 +17,7 @@ MOST_CONCURRENCY = 256
 def world_of(asked: Simulation) -> World:
     """Acceptance varies by sequence and by token as in ``bench simulate``."""
     return World(
-        curve=CostCurve.of(asked.rows, asked.seconds_at),
-        request_s=asked.request_s,
+        curve=CostCurve.of(asked.rows, asked.seconds_at, asked.request_s),
         rates=asked.rates,
         draft_s=asked.draft_s,
         by_token=asked.by_token,

@@ -39,13 +39,13 @@ _NORMAL = ((-1.7321, 1 / 6), (0.0, 2 / 3), (1.7321, 1 / 6))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """A machine and its traffic. request_s: of each sequence in a pass. rates, spread, noise: of
-    ``Draws``. draft_s: seconds of a draft by the sequences in it. tokens: of each answer. most: the
-    most tokens drafted. by_token: of ``Draws``. bias: ``Draws.truth``. rounds: answers a stream;
-    least: answers at all. places: sequences that could run together (what "switch60" looks at)."""
+    """A machine and its traffic. rates, spread, noise: of ``Draws``. draft_s: seconds of a draft by
+    the sequences in it. tokens: of each answer. most: the most tokens drafted. by_token: of
+    ``Draws``. bias: ``Draws.truth``. rounds: answers a stream; least: answers at all. places:
+    sequences that could run together (what "switch60" looks at).
+    """
 
     curve: CostCurve
-    request_s: float = 0.0
     rates: Seq[float]
     draft_s: Seq[tuple[int, float]] = ((1, 0.0),)
     by_token: bool = False
@@ -73,7 +73,7 @@ def simulate(world: World, mode: str, concurrency: int) -> Block:
     clock = Clock()
     length = world.context + world.tokens
     pages = concurrency * (2 + length // 64)
-    machine = Machine(world.curve, clock, num_pages=pages, request_s=world.request_s)
+    machine = Machine(world.curve, clock, num_pages=pages)
     draws = Draws(
         world.rates,
         clock,
@@ -142,7 +142,7 @@ def fit(table: Table) -> Fit:
     widths = {int(m[1:]): speed for m, speed in table.rows[streams].items() if m[0] == "k"}
     fades = [1.0 - 0.02 * i for i in range(10)] if len(widths) > 1 else [0.96]
     drafts = [0.25 * i for i in range(13)] if len(widths) > 2 else [1.0]
-    curve, request_s = table.machine()
+    curve = table.machine()
     drafting = interpolate(*_columns(DRAFT_MS), streams) / 1000
     fits = []
     for first, fade in itertools.product([0.4 + 0.01 * i for i in range(60)], fades):
@@ -155,7 +155,7 @@ def fit(table: Table) -> Fit:
                     / (
                         curve.seconds(streams * (1 + width))
                         + draft * drafting
-                        + streams * request_s
+                        + streams * curve.span_s
                     )
                     / speed
                 )
@@ -186,10 +186,9 @@ def _columns(points: Seq[tuple[int, float]]) -> tuple[list[int], list[float]]:
 def published(table: Table, tokens: int = 48) -> World:
     """The machine of a table, with the acceptance that its single-stream row tells."""
     fitted = fit(table)
-    curve, request_s = table.machine()
+    curve = table.machine()
     return World(
         curve=curve,
-        request_s=request_s,
         rates=fitted.rates(table.most),
         draft_s=[(count, fitted.draft * ms / 1000) for count, ms in DRAFT_MS],
         spread=SPREAD,

@@ -52,7 +52,7 @@ def _load(spans: Sequence[Span]) -> Load:
 def pass_seconds(curve: CostCurve, spans: Sequence[Span]) -> float:
     load = _load(spans)
     attended = sum(curve.attend(rows) * tokens for rows, tokens in load.contexts.items())
-    return curve.seconds(load.rows) + attended
+    return curve.seconds(load.rows) + curve.span_s * load.spans + attended
 
 
 class Priced:
@@ -80,8 +80,7 @@ class Priced:
 class Machine:
     """A runner without a model: ``RIGHT`` is always the target's token. Greedy decoding only.
 
-    curve: of passes. clock: what they are booked on. request_s: what each sequence adds to a pass
-    beside its rows (sampling, metadata).
+    curve: of passes. clock: what they are booked on.
     """
 
     curve: CostCurve
@@ -89,7 +88,6 @@ class Machine:
     num_pages: int
     context_tokens: int = 1 << 20
     page_tokens: int = 64
-    request_s: float = 0.0
     vocab_size: int = 2
     exact: bool = True
     passes: int = 0
@@ -97,7 +95,7 @@ class Machine:
     def forward(self, spans: Sequence[Span], /) -> Forward:
         """R rows of V = 2 logits, float32."""
         self.passes += 1
-        self.clock.book(pass_seconds(self.curve, spans) + self.request_s * len(spans))
+        self.clock.book(pass_seconds(self.curve, spans))
         rows = sum(len(span.logit_rows) for span in spans)
         return Forward(torch.tensor([[1.0, 0.0]]).expand(rows, 2))
 

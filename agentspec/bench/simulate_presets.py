@@ -43,8 +43,8 @@ class Table:
     most: int
     rows: dict[int, dict[str, float]]
 
-    def machine(self) -> tuple[CostCurve, float]:
-        """Cost of a pass by rows, and seconds that each sequence adds (sampling, metadata).
+    def machine(self) -> CostCurve:
+        """Cost of a pass by rows, and of each sequence in it (sampling, metadata).
 
         A step without speculation has a row a sequence, so its time alone can't tell them apart:
         the shape over rows is that of the one published verify curve, one factor and the seconds a
@@ -57,11 +57,11 @@ class Table:
             a, b = shape.seconds(sequences) * unit, sequences * unit
             aa, ab, bb, ay, by = aa + a * a, ab + a * b, bb + b * b, ay + a, by + b
         whole = aa * bb - ab * ab
-        factor, request_s = (ay * bb - by * ab) / whole, (by * aa - ay * ab) / whole
-        if request_s < 0.0:
-            factor, request_s = ay / aa, 0.0
+        factor, span_s = (ay * bb - by * ab) / whole, (by * aa - ay * ab) / whole
+        if span_s < 0.0:
+            factor, span_s = ay / aa, 0.0
         scaled = [factor * seconds for seconds in shape.seconds_at]
-        return CostCurve(shape.rows, tuple(scaled)), request_s
+        return CostCurve.of(shape.rows, scaled, span_s)
 
 
 def _table(name: str, source: str, most: int, columns: str, *lines: str) -> Table:

@@ -206,18 +206,32 @@ def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
 
 
 def measure(runner: AnyRunner, repeats: int = 8, *, warm: bool = True) -> Measured:
-    """Profile passes of few to many rows behind a short and a long prompt (``cost.measure``).
-    Before the engine starts: it writes into pages that no sequence owns yet.
+    """Profile passes of few to many rows behind a short and a long prompt, and of many sequences
+    (``cost.measure``). Before the engine starts: it writes into pages that no sequence owns yet.
     """
     rows = [count for count in cost.ROWS if 4 * count <= runner.context_tokens]
     room = runner.context_tokens - rows[-1]
     contexts = min(_SHORT_CONTEXT, room // 2), min(_LONG_CONTEXT, room)
     pages = list(range(-(-runner.context_tokens // runner.page_tokens)))
+    own = -(-(contexts[0] + 1) // runner.page_tokens)
+    spans = min(cost.SPANS, rows[-1], runner.num_pages // own)
 
     def forward(count: int, start: int) -> object:
         return runner.forward([Span([0] * count, start, pages, list(range(count)))])
 
-    return cost.measure(forward, contexts=contexts, rows=rows, repeats=repeats, warm=warm)
+    def apart(count: int, start: int) -> object:
+        parts = (list(range(own * i, own * (i + 1))) for i in range(count))
+        return runner.forward([Span([0], start, part, [0]) for part in parts])
+
+    return cost.measure(
+        forward,
+        apart if spans > 1 else None,
+        contexts=contexts,
+        rows=rows,
+        spans=spans,
+        repeats=repeats,
+        warm=warm,
+    )
 
 
 def _weights_id(path: Path) -> str:

@@ -1,9 +1,9 @@
-"""What a forward pass costs: by its packed rows, and by the context that each span of it attends.
+"""What a forward pass costs: by its packed rows, by its sequences, and by the context of each.
 
-Seconds of a pass = base(all rows) + sum over spans of attend(rows of the span) * its context. Both
-parts are curves over rows, measured at every start, the fastest kept. That one slope a context
-token holds for all contexts was measured (CPU, 8 rows: 1.95 and 1.92 us a token below and above
-2,048); ``pricing.py`` mends the curves from the steps of a running engine.
+Seconds of a pass = base(all rows) + spans * span + sum over spans of attend(rows of the span) * its
+context, measured at every start, the fastest kept. That one slope a context token holds for all
+contexts was measured (CPU, 8 rows: 1.95 and 1.92 us a token below and above 2,048); ``pricing.py``
+mends it from the steps of a running engine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from agentspec.resources import user_cache_dir
 ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 64)
 """Kernels work in tiles of rows, so that the curve has steps: fine where drafts are chosen."""
 ATTEND_ROWS = (1, 2, 4, 8, 16)
-_FORMAT = 2
+SPANS = 16
+"""Sequences of a pass that tells what each of them adds to it."""
+_FORMAT = 3
 """Of the kept files: one of another format is measured anew."""
 
 
@@ -35,26 +37,28 @@ class CostCurve:
     """Seconds of one forward pass.
 
     rows, seconds_at: base cost over the rows of the whole pass. attend_rows, attend_at: seconds a
-    context token of one span, over the rows of that span. Rows are ascending and positive, costs
-    never fall (the monotone envelope); a base cost is positive.
+    context token of one span, over the rows of that span. span_s: seconds of each span beside its
+    rows and its context (its place in the pass). Rows are ascending and positive, costs never fall
+    (the monotone envelope); a base cost is positive.
     """
 
     rows: tuple[int, ...]
     seconds_at: tuple[float, ...]
     attend_rows: tuple[int, ...] = (1,)
     attend_at: tuple[float, ...] = (0.0,)
+    span_s: float = 0.0
 
     def __post_init__(self) -> None:
-        assert self.seconds_at[0] > 0 and self.attend_at[0] >= 0
+        assert self.seconds_at[0] > 0 and self.attend_at[0] >= 0 and self.span_s >= 0
         for rows, costs in ((self.rows, self.seconds_at), (self.attend_rows, self.attend_at)):
             assert rows and len(rows) == len(costs) and rows[0] > 0
             assert all(a < b for a, b in zip(rows, rows[1:], strict=False))
             assert all(a <= b for a, b in zip(costs, costs[1:], strict=False))
 
     @classmethod
-    def of(cls, rows: Sequence[int], seconds: Sequence[float]) -> CostCurve:
+    def of(cls, rows: Sequence[int], seconds: Sequence[float], span_s: float = 0.0) -> CostCurve:
         """From raw measurements: more rows never cost less, whatever the clock said."""
-        return cls(tuple(rows), tuple(accumulate(seconds, max)))
+        return cls(tuple(rows), tuple(accumulate(seconds, max)), span_s=span_s)
 
     def seconds(self, rows: int) -> float:
         """Of a pass without context (see ``interpolate``)."""
@@ -86,67 +90,100 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured of a machine: passes behind a short and behind a long context."""
+    """What was measured of a machine: passes of one span behind a short and behind a long context,
+    and of as many spans as rows behind the short one (None: there was no room for them)."""
 
     short: Profile
     long: Profile
+    apart: Profile | None = None
 
     def lowered(self, other: Measured) -> Measured:
         """At each point the less of two measurements: nothing but the machine's other work makes a
         pass take longer than it must. The other's where it has other points."""
-        return Measured(self.short.lowered(other.short), self.long.lowered(other.long))
+        apart = other.apart
+        if self.apart is not None and apart is not None:
+            apart = self.apart.lowered(apart)
+        return Measured(self.short.lowered(other.short), self.long.lowered(other.long), apart)
 
     @property
     def curve(self) -> CostCurve:
-        apart = max(self.long.context - self.short.context, 1)
+        distance = max(self.long.context - self.short.context, 1)
         behind = [
-            max(seconds - interpolate(self.short.rows, self.short.seconds, rows), 0.0) / apart
+            max(seconds - interpolate(self.short.rows, self.short.seconds, rows), 0.0) / distance
             for rows, seconds in zip(self.long.rows, self.long.seconds, strict=True)
         ]
         attend = tuple(accumulate(behind, max))
         base = [
-            max(seconds - interpolate(self.long.rows, attend, rows) * self.short.context, 1e-9)
+            seconds - interpolate(self.long.rows, attend, rows) * self.short.context
             for rows, seconds in zip(self.short.rows, self.short.seconds, strict=True)
         ]
-        return CostCurve(self.short.rows, tuple(accumulate(base, max)), self.long.rows, attend)
+        # Of a row alone at most half: the rest is a slow second of the machine.
+        span_s = min(self._span_s(attend), max(0.0, base[0]) / 2)
+        base = [max(seconds - span_s, 1e-9) for seconds in base]
+        return CostCurve(
+            self.short.rows, tuple(accumulate(base, max)), self.long.rows, attend, span_s
+        )
+
+    def _span_s(self, attend: Sequence[float]) -> float:
+        """What each span more adds to a pass, by the most that were measured."""
+        if self.apart is None:
+            return 0.0
+        count, seconds = self.apart.rows[-1], self.apart.seconds[-1]
+        together = interpolate(self.short.rows, self.short.seconds, count)
+        one, all_rows = (interpolate(self.long.rows, attend, rows) for rows in (1, count))
+        contexts_s = (count * one - all_rows) * self.short.context
+        return max(seconds - together - contexts_s, 0.0) / (count - 1)
+
+
+_Point = tuple[Callable[[int, int], object], int, int]
 
 
 def measure(
     forward: Callable[[int, int], object],
+    apart: Callable[[int, int], object] | None = None,
     *,
     contexts: tuple[int, int] = (64, 4096),
     rows: Sequence[int] = ROWS,
     attend_rows: Sequence[int] = ATTEND_ROWS,
+    spans: int = SPANS,
     repeats: int = 5,
     warm: bool = True,
     limit_s: float = 3.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measured:
-    """Profile ``forward(n, context)``, one pass of n rows of one span behind so many tokens.
+    """Profile ``forward(n, context)``, one pass of n rows of one span behind so many tokens, and
+    ``apart(n, context)``, one of n spans of a row each.
 
     Rounds over all points, so that a slow second of the machine falls on all of them; each keeps
     its fastest time. warm: a first round is not counted (caches warm up). Ends after ``repeats``
     counted rounds, or after ``limit_s`` seconds with at least one.
     """
     short, long = contexts
-    points = [(n, short) for n in rows] + [(n, long) for n in attend_rows if n <= rows[-1]]
+    points: list[_Point] = [(forward, n, short) for n in rows]
+    points += [(forward, n, long) for n in attend_rows if n <= rows[-1]]
+    if apart is not None:
+        points.append((apart, spans, short))
     fastest = dict.fromkeys(points, float("inf"))
     started = clock()
-    for count, context in points if warm else ():
-        forward(count, context)
+    for call, count, context in points if warm else ():
+        call(count, context)
     for _ in range(repeats):
         for point in points:
+            call, count, context = point
             before = clock()
-            forward(*point)
+            call(count, context)
             fastest[point] = min(fastest[point], clock() - before)
         if clock() - started > limit_s:
             break
-    return Measured(*(_profile(fastest, context) for context in contexts))
+    one, far = (_profile(fastest, forward, context) for context in contexts)
+    return Measured(one, far, None if apart is None else _profile(fastest, apart, short))
 
 
-def _profile(fastest: dict[tuple[int, int], float], context: int) -> Profile:
-    found = [(rows, seconds) for (rows, where), seconds in fastest.items() if where == context]
-    return Profile(context, tuple(r for r, _ in found), tuple(s for _, s in found))
+def _profile(
+    fastest: dict[_Point, float], call: Callable[[int, int], object], context: int
+) -> Profile:
+    found = [(n, seconds) for (c, n, at), seconds in fastest.items() if (c, at) == (call, context)]
+    return Profile(context, tuple(n for n, _ in found), tuple(s for _, s in found))
 
 
 def interpolate(known: Sequence[int], values: Sequence[float], at: float) -> float:
@@ -205,9 +242,12 @@ def load(key: CurveKey) -> Measured | None:
     """What was kept for ``key``; None where there is nothing or its file is damaged."""
     try:
         content = json.loads(key.path.read_text())
+        short, long, apart = (content[name] for name in ("short", "long", "apart"))
         if content["key"] != asdict(key):
             return None
-        return Measured(*(_profile_of(content[name]) for name in ("short", "long")))
+        return Measured(
+            _profile_of(short), _profile_of(long), None if apart is None else _profile_of(apart)
+        )
     except (OSError, ValueError, KeyError, TypeError, AssertionError):
         return None  # a cache: whoever asks measures again
 

@@ -147,7 +147,7 @@ class Governor:
         """What the step costs without drafts, and a drafted row in it."""
         costs, curve, count = self.costs, self.costs.curve, len(sampling)
         self._load = load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
-        other_s = curve.attended(load) + costs.rest.seconds(1, count, 0, 0)
+        other_s = curve.spans_seconds(load) + costs.rest.seconds(1, count, 0, 0)
         if not self.policy.counts_prompts:
             # Prompts, and forced spans behind last tokens: some pass has to compute them, whatever
             # is drafted. Drafts save none of it, and are no cheaper beside it.

@@ -76,6 +76,6 @@ def best_width(curve: CostCurve, sequences: int, acceptance: float, most: int) -
 
     def speed(width: int) -> float:
         tokens = sum(acceptance**k for k in range(width + 1))
-        return tokens / curve.seconds(sequences * (1 + width))
+        return tokens / (curve.seconds(sequences * (1 + width)) + curve.span_s * sequences)
 
     return max(range(most + 1), key=lambda width: (speed(width), -width))

@@ -30,19 +30,21 @@ _TRUSTED, _SOLVED_EVERY = 16, 8
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a pass computes. contexts: by the rows of a span, the tokens of context of all spans
-    with so many."""
+    with so many. spans: how many there are."""
 
     rows: int
     contexts: dict[int, int]
+    spans: int = 0
 
     @classmethod
     def of(cls, spans: Iterable[tuple[int, int]]) -> Load:
         """spans: (rows, tokens of context before them)."""
-        rows, contexts = 0, defaultdict[int, int](int)
+        rows, number, contexts = 0, 0, defaultdict[int, int](int)
         for count, context in spans:
             rows += count
+            number += 1
             contexts[count] += context
-        return cls(rows, contexts)
+        return cls(rows, contexts, number)
 
 
 class LiveCurve:
@@ -57,6 +59,7 @@ class LiveCurve:
     def __init__(self, curve: CostCurve):
         self._base_rows, self._base = curve.rows, list(curve.seconds_at)
         self._attend_rows, self._attend = curve.attend_rows, list(curve.attend_at)
+        self._span = [curve.span_s]
         self._scale = 1.0
         self._run = 0
 
@@ -65,7 +68,8 @@ class LiveCurve:
         """A snapshot."""
         base = tuple(seconds * self._scale for seconds in self._base)
         attend = tuple(seconds * self._scale for seconds in self._attend)
-        return CostCurve(self._base_rows, base, self._attend_rows, attend)
+        span_s = self._span[0] * self._scale
+        return CostCurve(self._base_rows, base, self._attend_rows, attend, span_s)
 
     def seconds(self, rows: float) -> float:
         return self._scale * interpolate(self._base_rows, self._base, rows)
@@ -93,12 +97,13 @@ class LiveCurve:
             low, high = (middle, high) if self.seconds(middle) <= seconds else (low, middle - 1)
         return low
 
-    def attended(self, load: Load) -> float:
-        """What the contexts add to a pass."""
-        return sum(self.attend(rows) * tokens for rows, tokens in load.contexts.items())
+    def spans_seconds(self, load: Load) -> float:
+        """What the spans add to a pass over their rows: each of them, and its context."""
+        attended = sum(self.attend(rows) * tokens for rows, tokens in load.contexts.items())
+        return self._scale * self._span[0] * load.spans + attended
 
     def pass_seconds(self, load: Load) -> float:
-        return self.seconds(load.rows) + self.attended(load)
+        return self.seconds(load.rows) + self.spans_seconds(load)
 
     def saw(self, load: Load, seconds: float) -> None:
         """A pass took ``seconds``. Passes beyond the last point (long prompts) teach nothing."""
@@ -111,6 +116,8 @@ class LiveCurve:
             (self._base, at, weight * self._base[at] * self._scale / predicted)
             for at, weight in _weights(self._base_rows, rows)
         ]
+        share = load.spans * self._span[0] * self._scale / predicted
+        shares.append((self._span, 0, share))
         for span_rows, context in load.contexts.items():
             shares += [
                 (self._attend, at, weight * context * self._attend[at] * self._scale / predicted)

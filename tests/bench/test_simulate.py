@@ -97,7 +97,7 @@ def _large() -> World:
         ("a block, four GPUs", lambda: FLASH, {1: "k7", 16: "k5"}),
         ("V4-Pro", lambda: published(TABLES["v4-pro-8xb300"]), {1: "k5", 16: "k3"}),
         ("V4-Flash", lambda: published(TABLES["v4-flash-mi355x"]), {4: "k5", 32: "k3"}),
-        ("a draft model of 8B, eight GPUs", _large, {1: "k1", 4: "k1", 16: "k1"}),
+        ("a draft model of 8B, eight GPUs", _large, {1: "k1", 16: "k1", 104: "k1"}),
     ],
 )
 def test_adaptive_is_near_the_best_fixed_width(

@@ -142,3 +142,32 @@ def test_what_cannot_have_been_measured_is_not_taken():
     save(measured(1.0, 2.0), KEY)
     KEY.path.write_text(KEY.path.read_text().replace("1.0", "-1.0"))
     assert load(KEY) is None
+
+
+def test_what_each_sequence_adds_is_told_from_what_rows_cost():
+    """Sixteen sequences of a row each take longer than sixteen rows of one."""
+    machine = Machine(stutter=0.5)
+
+    def apart(spans: int, context: int) -> None:
+        machine.forward(spans, context)
+        alone, together = spans * machine.attend(1), machine.attend(spans)
+        machine.now += 2e-4 * (spans - 1) + (alone - together) * context
+
+    measured = measure(machine.forward, apart, limit_s=1000.0, clock=machine.clock)
+    curve = measured.curve
+    assert curve.span_s == pytest.approx(2e-4, rel=1e-6)
+    assert [curve.seconds(n) + curve.span_s for n in ROWS] == pytest.approx(
+        [machine.base(n) for n in ROWS]
+    )
+    save(measured, KEY)
+    assert load(KEY) == measured
+    assert measure(machine.forward, limit_s=1000.0, clock=machine.clock).curve.span_s == 0.0
+
+
+def test_sequences_never_take_the_whole_of_a_pass():
+    """A slow second while sixteen were measured."""
+    found = Measured(
+        Profile(0, (1, 16), (1.0, 2.0)), Profile(9, (1,), (1.0,)), Profile(0, (16,), (99.0,))
+    )
+    assert found.curve.seconds(1) == found.curve.span_s == 0.5
+    assert found.lowered(replace(found, apart=Profile(0, (16,), (5.0,)))).curve.span_s == 0.2

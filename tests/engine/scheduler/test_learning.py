@@ -56,6 +56,19 @@ def test_a_machine_that_is_slow_for_everybody_keeps_its_shape():
     assert curve.seconds(8) / curve.seconds(1) == pytest.approx(before, rel=0.25)
 
 
+def test_a_live_curve_tells_sequences_from_rows():
+    """What each of many sequences adds is no part of what their drafts' rows cost."""
+    true = CostCurve((1, 4, 8, 16, 32), (4.0, 4.4, 7.0, 11.0, 20.0), (1, 8), (0.0, 0.0), 0.5)
+    curve = LiveCurve(true)
+    for _ in range(300):
+        curve.saw(Load.of([(1, 0)] * 16), true.seconds(16) + 8.0)
+    assert curve.seconds(24) - curve.seconds(16) == pytest.approx(4.5, rel=1e-6)
+    assert curve.pass_seconds(Load.of([(2, 0)] * 8)) == pytest.approx(15.0, rel=1e-6)
+    for _ in range(300):
+        curve.saw(Load.of([(1, 0)] * 16), 3 * (true.seconds(16) + 8.0))
+    assert curve.curve.span_s == pytest.approx(1.5, rel=0.1)
+
+
 def test_rows_within_a_time():
     curve = LiveCurve(CURVE)
     assert curve.rows_within(3.0) == 0

@@ -285,11 +285,14 @@ class Governor:
 
     def _refund(self, sampling: Seq[Slot]) -> tuple[float, float]:
         """Seconds that a forced row which stands saves in a later pass, contexts aside; and the
-        most that it may save beyond its own cost."""
+        most that it may save beyond its own cost.
+
+        Of one-hot drafts: how many tokens of a sampled one are forced hangs on what was drawn.
+        """
         if self._mode.blind:
             return 0.0, 0.0
-        names = [name for slot in sampling for name in slot.proposal.sources]
-        forced = names.count(FORCED)
+        drafts = [slot.proposal for slot in sampling if slot.proposal.draft_probs is None]
+        forced = sum(draft.sources.count(FORCED) for draft in drafts)
         if not forced:
             return 0.0, 0.0
         seconds, count = self.costs.curve.seconds, len(sampling)

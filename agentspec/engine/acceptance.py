@@ -47,9 +47,10 @@ class _Shift:
 
     def learn(self, predicted: float, stands: bool) -> None:
         information = predicted * (1.0 - predicted)
-        self.variance = max(self.least, self.variance / (1.0 + self.variance * information))
+        variance = self.variance / (1.0 + self.variance * information)
+        self.variance = variance if variance > self.least else self.least
         moved = self.odds + self.variance * (stands - predicted)
-        self.odds = max(-_MOST, min(_MOST, moved))
+        self.odds = moved if -_MOST < moved < _MOST else max(-_MOST, min(_MOST, moved))
 
 
 def _source_shift() -> _Shift:
@@ -78,11 +79,10 @@ class Acceptance:
         }
         found: list[float] = []
         for source, raw in zip(proposal.sources, proposal.confidence, strict=True):
-            if source == FORCED:
-                found.append(raw)
-                continue
-            inside = raw if _EDGE <= raw <= _SURE else max(_EDGE, min(_SURE, raw))
-            found.append(inside / (inside + (1.0 - inside) * against[source]))
+            if source != FORCED:
+                inside = raw if _EDGE <= raw <= _SURE else max(_EDGE, min(_SURE, raw))
+                raw = inside / (inside + (1.0 - inside) * against[source])
+            found.append(raw)
         return found
 
     def saw(
@@ -127,11 +127,14 @@ class Acceptance:
     ) -> int:
         """Learn from a chain; returns how many of its tokens stood."""
         drafted = zip(proposal.tokens, proposal.sources, corrected, strict=False)
-        stood = 0
+        stood, shifts, known = 0, (), None
         for token, (guess, source, predicted) in zip(came, drafted, strict=False):
             stands = guess == token
             if source != FORCED:
-                self._learn(sequence, source, masked, predicted, stands)
+                if source != known:
+                    shifts, known = self._shifts(sequence, source, masked), source
+                for shift in shifts:
+                    shift.learn(predicted, stands)
             if not stands:
                 break
             stood += 1
@@ -152,7 +155,8 @@ class Acceptance:
             for i in proposal.below(before):
                 stands = proposal.tokens[i] == token
                 if proposal.sources[i] != FORCED:
-                    self._learn(sequence, proposal.sources[i], masked, corrected[i], stands)
+                    for shift in self._shifts(sequence, proposal.sources[i], masked):
+                        shift.learn(corrected[i], stands)
                 at = i if stands else at
             if at is None:
                 break
@@ -166,14 +170,12 @@ class Acceptance:
         own = self._sequences.get(sequence, {}).get(source)
         return self._sources[source, masked].odds + (own.odds if own else 0.0)
 
-    def _learn(
-        self, sequence: int, source: str, masked: bool, predicted: float, stands: bool
-    ) -> None:
-        self._sources[source, masked].learn(predicted, stands)
-        shifts = self._sequences.setdefault(sequence, {})
-        if source not in shifts:
-            shifts[source] = _Shift(_SEQUENCE_PRIOR, _SEQUENCE_LEAST)
-        shifts[source].learn(predicted, stands)
+    def _shifts(self, sequence: int, source: str, masked: bool) -> tuple[_Shift, _Shift]:
+        """Of the source, and of the sequence."""
+        own = self._sequences.setdefault(sequence, {})
+        if source not in own:
+            own[source] = _Shift(_SEQUENCE_PRIOR, _SEQUENCE_LEAST)
+        return self._sources[source, masked], own[source]
 
     def _count(self, survival: float, stands: bool) -> None:
         bin = self.bins[min(int(survival * BINS), BINS - 1)]

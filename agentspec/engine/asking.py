@@ -145,13 +145,14 @@ class Asking:
         """The width that pays, or 0, and the best above 0; each with its best cut."""
         speeds: list[float] = []
         tokens, rows = [float(scene.sequences)] * len(LEVELS), [0.0] * len(LEVELS)
+        base_s = scene.base(scene.rows)
         for width, place in enumerate(self.yields.places(most), start=1):
             draft_s, row_s = self._seconds(joining, width), scene.row_s(width)
             best = 0.0
             for i in range(len(LEVELS)):
                 tokens[i] += worth * place.gains[i]
                 rows[i] += joining * place.rows[i]
-                pass_s = scene.base(scene.rows + rows[i]) - scene.base(scene.rows)
+                pass_s = scene.base(scene.rows + rows[i]) - base_s
                 seconds = scene.plain_s + draft_s + pass_s + rows[i] * row_s
                 best = max(best, tokens[i] / seconds)
             speeds.append(best)
@@ -181,16 +182,15 @@ class Asking:
         self._longest, self._widest = max(self._longest, longest), max(self._widest, width)
         self.cost.saw(seconds, sequences, self._drawn(width), unread)
 
-    def saw(self, drafts: Seq[Seen]) -> None:
-        """A call's drafts."""
+    def saw(self, drafts: Seq[Seen]) -> list[float]:
+        """A call's drafts. Returns what each promises, as a factor of what the source's usually
+        do."""
         stride = -(-len(drafts) // _SAMPLES)
         for draft in drafts[::stride]:
             self.yields.saw(draft.gains, draft.width, draft.paid)
         self.yields.faded(len(drafts))
-        mean = sum(sum(draft.gains) for draft in drafts) / len(drafts)
+        tokens = [sum(draft.gains) for draft in drafts]
+        mean = sum(tokens) / len(drafts)
         usual = mean if self._usual is None else self._usual
-        self._usual = usual + _RATE * (mean - usual)
-
-    def share(self, gains: Seq[float]) -> float:
-        """What a draft promises, as a factor of what the source's usually do."""
-        return sum(gains) / self._usual if self._usual else 1.0
+        self._usual = usual = usual + _RATE * (mean - usual)
+        return [one / usual if usual else 1.0 for one in tokens]

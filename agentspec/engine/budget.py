@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import ge, mul
-from typing import NamedTuple
+from operator import mul
 
 from .cost import CostCurve
 from .draft.base import FORCED, Proposal
+from .ranking import Offered, Ranking, ranking
 
 _ROUNDS = 4
 _SETTLED = 1.0005
@@ -52,17 +52,8 @@ class Bid:
 
 
 _Candidate = tuple[float, int, int, float, float]
-"""One drafted token: minus its rank, position, bid, gain, own seconds. That order is the order of
-admission: the rank never falls along a bid and ties go to the smaller position, so a prefix always
-comes before its rest."""
-
-
-class _Offered(NamedTuple):
-    """Of one bid, what the search may look at freely, place by place; gains are weighted."""
-
-    bid: int
-    gains: list[float]
-    costs: list[float]
+"""One token of a dense draft: minus its rank, its place, bid, gain and own seconds; sorted, they
+are in their order."""
 
 
 def choose(
@@ -81,92 +72,83 @@ def choose(
     than none, for what the estimates have wrong. The widths never promise fewer tokens a second
     than plain decoding (all widths 0), except form B's by what older confidences had wrong.
     """
-    widths = [0] * len(bids)
-    offers = [_offered(number, bid) for number, bid in enumerate(bids)]
-    most = sum(max(len(offer.gains), len(bids[offer.bid].gain)) for offer in offers)
+    offers = [_offered(bid) for bid in bids]
+    most = sum(
+        max(len(offer.gains), len(bid.gain)) for offer, bid in zip(offers, bids, strict=True)
+    )
     if most == 0:
-        return widths
+        return [0] * len(bids)
     pass_s = [base(base_rows + rows) for rows in range(most + 1)]
     tokens = sum(bid.weight for bid in bids)
     plain = tokens / (pass_s[0] + other_s)
-    taken, value = _search(offers, tokens, pass_s, other_s)
-    if value < plain * (1.0 + margin):
-        taken = []
-    stale = rows = 0
-    for _, _, number, gain, own_s in taken:
-        if bids[number].dense:
-            stale += 1
-            continue
-        widths[number] += 1
-        rows, tokens, other_s = rows + 1, tokens + gain, other_s + own_s
-    for _, _, number, gain, own_s in _dense_candidates(bids, value):
+    taken, value = _search(ranking(offers, pass_s), tokens, plain, other_s)
+    if taken is None or value < plain * (1.0 + margin):
+        taken = [0] * len(bids)
+    widths = [0 if bid.dense else width for bid, width in zip(bids, taken, strict=True)]
+    candidates = _dense_candidates(bids, value)
+    if candidates:
+        spent_s, stale = other_s, sum(taken) - sum(widths)
+        for offer, width in zip(offers, widths, strict=True):
+            tokens += sum(offer.gains[:width])
+            spent_s += sum(offer.costs[:width])
+        _admit_dense(bids, candidates, widths, stale, tokens, pass_s, spent_s)
+    return widths
+
+
+def _admit_dense(
+    bids: Sequence[Bid],
+    candidates: Sequence[_Candidate],
+    widths: list[int],
+    stale: int,
+    tokens: float,
+    pass_s: Sequence[float],
+    spent_s: float,
+) -> None:
+    """Widen the widths of dense bids: ``stale`` tokens of form B, and form A's until one does not
+    pay. tokens, spent_s: expected, and the seconds beside the pass, as the widths stand."""
+    rows = sum(widths)
+    for _, _, number, gain, own_s in candidates:
         if bids[number].expected is not None:
             if stale == 0:
                 continue
             stale -= 1
         else:
-            before = tokens / (pass_s[rows] + other_s)
-            rows, tokens, other_s = rows + 1, tokens + gain, other_s + own_s
-            if tokens / (pass_s[rows] + other_s) <= before:
+            before = tokens / (pass_s[rows] + spent_s)
+            rows, tokens, spent_s = rows + 1, tokens + gain, spent_s + own_s
+            if tokens / (pass_s[rows] + spent_s) <= before:
                 break
         widths[number] += 1
-    return widths
 
 
 def _search(
-    offers: Sequence[_Offered], start: float, pass_s: Sequence[float], other_s: float
-) -> tuple[list[_Candidate], float]:
-    """The best set of tokens whose survival may be looked at freely, and its tokens a second.
+    ranks: Ranking, start: float, price: float, other_s: float
+) -> tuple[list[int] | None, float]:
+    """How many tokens of each bid are best, where survivals may be looked at freely, and their
+    tokens a second; None: none.
 
-    start: tokens that come without drafts. pass_s: seconds of the pass by drafted rows in it.
-    Maximising a quotient by Dinkelbach's method (1967): for a price of a second, tokens are ranked
-    by what is left of their survival after their own cost, and the best prefix gives a better
-    price, until none does.
+    start: tokens that come without drafts; price: so many a second. Maximising a quotient by
+    Dinkelbach's method (1967): for a price of a second, tokens are ranked by what is left of their
+    survival after their own cost, and the best prefix gives a better price, until none does.
     """
-    best: list[_Candidate] = []
-    price = start / (pass_s[0] + other_s)
+    best = None
     for _ in range(_ROUNDS):
-        ranked = _ranked(offers, price)
-        tokens, spent_s, speed, count = start, other_s, price, 0
-        for number, (_, _, _, gain, own_s) in enumerate(ranked, start=1):
-            tokens += gain
-            spent_s += own_s
-            now = tokens / (pass_s[number] + spent_s)
-            if now > speed:
-                speed, count = now, number
-        if count == 0:
+        speed, found = ranks.best(price, start, other_s)
+        if found is None:
             break
         settled = speed < price * _SETTLED
-        best, price = ranked[:count], speed
+        best, price = found, speed
         if settled:
             break
-    return best, price
+    return None if best is None else best(), price
 
 
-def _ranked(offers: Sequence[_Offered], price: float) -> list[_Candidate]:
-    """In order of admission; those that are worth less than their own cost are left out."""
-    found: list[_Candidate] = []
-    for number, gains, costs in offers:
-        ranks = [gain - price * cost for gain, cost in zip(gains, costs, strict=True)]
-        if not all(map(ge, ranks, ranks[1:])):
-            ranks = _falling(ranks)
-        places = range(len(ranks))
-        found += [
-            (-rank, place, number, gain, cost)
-            for rank, place, gain, cost in zip(ranks, places, gains, costs, strict=True)
-            if rank > 0.0
-        ]
-    found.sort()
-    return found
-
-
-def _offered(number: int, bid: Bid) -> _Offered:
+def _offered(bid: Bid) -> Offered:
     """One-hot tokens, or the places of dense ones as earlier drafts had them."""
     gains = (bid.expected or ()) if bid.dense else bid.gain
     costs = _mean_costs(bid, len(gains)) if bid.dense else _costs(bid, len(gains))
     if bid.weight == 1.0:
-        return _Offered(number, list(gains), costs)
-    return _Offered(number, [bid.weight * gain for gain in gains], costs)
+        return Offered(gains, costs)
+    return Offered([bid.weight * gain for gain in gains], costs)
 
 
 def _dense_candidates(bids: Sequence[Bid], price: float) -> list[_Candidate]:
@@ -176,36 +158,25 @@ def _dense_candidates(bids: Sequence[Bid], price: float) -> list[_Candidate]:
         if not bid.dense:
             continue
         (cost,) = _mean_costs(bid, 1)
-        for position, survival in enumerate(bid.gain):
+        for place, survival in enumerate(bid.gain):
             gain = bid.weight * survival
             rank = gain - price * cost
             if bid.expected is None or rank > 0.0:
-                found.append((-rank, position, number, gain, cost))
+                found.append((-rank, place, number, gain, cost))
     return sorted(found)
 
 
-def _costs(bid: Bid, count: int) -> list[float]:
-    known = list(bid.own_s[:count])
-    return known + [bid.own_s[-1]] * (count - len(known))
+def _costs(bid: Bid, count: int) -> Sequence[float]:
+    known = bid.own_s
+    if len(known) >= count:
+        return known[:count]
+    return [*known, *[known[-1]] * (count - len(known))]
 
 
 def _mean_costs(bid: Bid, count: int) -> list[float]:
     """One cost for all rows: which of them are taken must not hang on where a draft ends."""
     mean = sum(bid.own_s) / len(bid.own_s)
     return [mean] * count
-
-
-def _falling(nets: list[float]) -> list[float]:
-    """Ranks that never rise, by joining a token to those before it where it is worth more than
-    they are: a cheap row behind a dear one is reached through it (pool adjacent violators)."""
-    blocks: list[tuple[float, int]] = []
-    for net in nets:
-        total, count = net, 1
-        while blocks and blocks[-1][0] * count <= total * blocks[-1][1]:
-            more, length = blocks.pop()
-            total, count = total + more, count + length
-        blocks.append((total, count))
-    return [total / count for total, count in blocks for _ in range(count)]
 
 
 def survivals(confidence: Sequence[float], above: Sequence[int] | None = None) -> list[float]:

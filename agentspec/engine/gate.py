@@ -12,6 +12,7 @@ seldom from the start. Decided from the past alone.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 
 from .draft_cost import read
@@ -26,10 +27,11 @@ _WORTH_MOST = 10.0
 
 
 @dataclass(slots=True)
-class _Account:
-    """profit_s: mean of an ask, None before the first. tokens: mean of what is expected of one.
-    shares, shares_of: what drafts promised in multiples of the source's usual, and of how many.
-    known: tokens of the text that the source has read, None: none, but those of a prefix hit."""
+class Account:
+    """Of one sequence and source. profit_s: mean of an ask, None before the first. tokens: mean of
+    what is expected of one. shares, shares_of: what drafts promised in multiples of the source's
+    usual, and of how many. known: tokens of the text that the source has read, None: none, but
+    those of a prefix hit."""
 
     profit_s: float | None = None
     tokens: float = 0.0
@@ -38,6 +40,36 @@ class _Account:
     shares: float = 0.0
     shares_of: float = 0.0
     known: int | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to ask."""
+        return self.wait == 0
+
+    @property
+    def worth(self) -> float:
+        """What drafts promise for the sequence, as a factor of what the source's usually do."""
+        return (_WORTH_PRIOR + self.shares) / (_WORTH_PRIOR + self.shares_of)
+
+    @property
+    def expected(self) -> float | None:
+        """Tokens that its drafts are usually expected to save a step; None: never asked."""
+        return None if self.profit_s is None else self.tokens
+
+    def waited(self) -> None:
+        """A step in which others may have been asked for is over for it."""
+        if self.wait:
+            self.wait -= 1
+
+    def promised(self, share: float) -> None:
+        """A draft promised so many times what the source's usually do."""
+        self.shares = _WORTH_MEMORY * self.shares + min(share, _WORTH_MOST)
+        self.shares_of = _WORTH_MEMORY * self.shares_of + 1.0
+
+    def unread(self, cached: int, length: int) -> int:
+        """The source is called; what it has to read of the text first, and has read then."""
+        tokens, self.known = read(cached if self.known is None else self.known, length)
+        return tokens
 
     def book(self, tokens: float, profit_s: float, memory: float) -> None:
         if self.profit_s is None:
@@ -51,43 +83,19 @@ class Gate:
     """The accounts of all sequences and sources."""
 
     def __init__(self) -> None:
-        self._accounts: dict[int, dict[str, _Account]] = {}
-        self._sources: dict[str, _Account] = {}
+        self._accounts: dict[str, dict[int, Account]] = defaultdict(dict)
+        self._sources: dict[str, Account] = defaultdict(Account)
 
-    def _account(self, sequence: int, source: str) -> _Account:
-        accounts = self._accounts.setdefault(sequence, {})
-        if source not in accounts:
-            usual = self._sources.setdefault(source, _Account())
-            accounts[source] = _Account()
+    def account(self, sequence: int, source: str) -> Account:
+        accounts = self._accounts[source]
+        found = accounts.get(sequence)
+        if found is None:
+            found = accounts[sequence] = Account()
+            usual = self._sources[source]
             if usual.profit_s is not None and usual.profit_s < 0.0:
-                accounts[source].distance = usual.distance
-                accounts[source].wait = sequence % (usual.distance + 1)
-        return accounts[source]
-
-    def asks(self, sequence: int, source: str) -> bool:
-        """Whether it is time to ask."""
-        return self._account(sequence, source).wait == 0
-
-    def waited(self, sequence: int, source: str) -> None:
-        """A step in which others may have been asked for is over for it."""
-        account = self._account(sequence, source)
-        account.wait = max(account.wait - 1, 0)
-
-    def worth(self, sequence: int, source: str) -> float:
-        """What drafts promise for the sequence, as a factor of what the source's usually do."""
-        account = self._account(sequence, source)
-        return (_WORTH_PRIOR + account.shares) / (_WORTH_PRIOR + account.shares_of)
-
-    def promised(self, sequence: int, source: str, share: float) -> None:
-        """A draft promised so many times what the source's usually do."""
-        account = self._account(sequence, source)
-        account.shares = _WORTH_MEMORY * account.shares + min(share, _WORTH_MOST)
-        account.shares_of = _WORTH_MEMORY * account.shares_of + 1.0
-
-    def expected(self, sequence: int, source: str) -> float | None:
-        """Tokens that its drafts are usually expected to save a step; None: never asked."""
-        account = self._account(sequence, source)
-        return None if account.profit_s is None else account.tokens
+                found.distance = usual.distance
+                found.wait = sequence % (usual.distance + 1)
+        return found
 
     def booked(
         self,
@@ -103,7 +111,7 @@ class Gate:
 
         plain_s: what the sequence's share of a step without drafts costs.
         """
-        account, usual = self._account(sequence, source), self._sources[source]
+        account, usual = self.account(sequence, source), self._sources[source]
         account.book(tokens, profit_s, _MEMORY)
         usual.book(tokens, profit_s, _SOURCE_MEMORY)
         assert account.profit_s is not None
@@ -116,12 +124,6 @@ class Gate:
         account.distance = min(max(1, 2 * account.distance), farthest)
         account.wait = account.distance
 
-    def unread(self, sequence: int, source: str, cached: int, length: int) -> int:
-        """The source is called; what it has to read of the text first, and has read then."""
-        account = self._account(sequence, source)
-        known = cached if account.known is None else account.known
-        tokens, account.known = read(known, length)
-        return tokens
-
     def close(self, sequence: int) -> None:
-        self._accounts.pop(sequence, None)
+        for accounts in self._accounts.values():
+            accounts.pop(sequence, None)

@@ -111,21 +111,24 @@ class Governor:
         if not self._mode.adaptive:
             return [(slot, slot.draft_limit) for slot in slots if not len(slot.proposal)]
         parts = [self._new_part(slot, source) for slot in slots]
-        able = [slot for slot, part in zip(slots, parts, strict=True) if part > 0.0]
-        if not able or self._scene is None:
+        if self._scene is None or not any(part > 0.0 for part in parts):
             return []
-        gate, asking = self._learned.gate, self._learned.asking[source]
-        ready = [slot for slot in able if gate.asks(slot.sequence.number, source)]
+        account = self._learned.gate.account
+        able = [
+            (slot, part, account(slot.sequence.number, source))
+            for slot, part in zip(slots, parts, strict=True)
+            if part > 0.0
+        ]
+        ready = [one for one in able if one[2].due]
         width, chosen = 0, ready
         if ready:
-            part_of = {slot.sequence.number: p for slot, p in zip(slots, parts, strict=True)}
-            numbers = [slot.sequence.number for slot in ready]
-            worth = sum(part_of[number] * gate.worth(number, source) for number in numbers)
+            worth = sum(part * own.worth for _, part, own in ready)
+            asking = self._learned.asking[source]
             width, trying = asking.width(len(ready), worth, self._most, self._scene)
             chosen = able if trying else ready
-        for slot in able:
-            gate.waited(slot.sequence.number, source)
-        return [(slot, min(width, slot.draft_limit)) for slot in chosen] if width else []
+        for _, _, own in able:
+            own.waited()
+        return [(slot, min(width, slot.draft_limit)) for slot, _, _ in chosen] if width else []
 
     def _new_part(self, slot: Slot, source: str) -> float:
         """How much of what a source's drafts usually bring would be new; 0: it may not draft for
@@ -138,7 +141,7 @@ class Governor:
             return 1.0
         if slot.proposal.draft_probs is not None:
             return 0.0
-        usual = self._learned.gate.expected(slot.sequence.number, source)
+        usual = self._learned.gate.account(slot.sequence.number, source).expected
         if usual is None:
             return 1.0
         return 1.0 - sum(self._survival(slot)) / usual if usual > 0.0 else 0.0
@@ -175,10 +178,10 @@ class Governor:
             return False
         if source in proposal.sources or not self._pays_behind(slot, source):
             return False
-        gate = self._learned.gate
-        if gate.asks(slot.sequence.number, source):
+        account = self._learned.gate.account(slot.sequence.number, source)
+        if account.due:
             return True
-        gate.waited(slot.sequence.number, source)
+        account.waited()
         return False
 
     def _pays_behind(self, slot: Slot, source: str) -> bool:
@@ -187,7 +190,8 @@ class Governor:
         survival, scene = self._survival(slot), self._scene
         if scene is None or survival[-1] < _BEHIND_LEAST:
             return False
-        worth = survival[-1] * self._learned.gate.worth(slot.sequence.number, source)
+        account = self._learned.gate.account(slot.sequence.number, source)
+        worth = survival[-1] * account.worth
         token_s = scene.plain_s / (scene.sequences + sum(survival))
         return self._learned.asking[source].pays_behind(worth, token_s, scene)
 
@@ -197,19 +201,18 @@ class Governor:
         """A source was called for the slots, for at most ``limits`` tokens. behind: behind the
         drafts that the slots hold."""
         self._drafting_s += call.seconds
-        source = call.source
-        learned, unread = self._learned, 0
-        for slot in slots:
-            sequence, cached = slot.sequence, slot.sequence.cached_tokens or 0
-            length = len(sequence.tokens)
-            unread += learned.gate.unread(sequence.number, source, cached, length)
-        self._calls.append((call, len(slots), max(limits), unread))
+        source, unread = call.source, 0
+        account = self._learned.gate.account
         for slot, limit, length in zip(slots, limits, call.lengths, strict=True):
+            sequence = slot.sequence
+            known = sequence.cached_tokens or 0
+            unread += account(sequence.number, source).unread(known, len(sequence.tokens))
             offer = self._offer(slot)
             offer.asked.append(source)
             offer.limit = len(slot.proposal) + limit if behind else limit
             if not behind:
                 offer.drew[source] = limit, length
+        self._calls.append((call, len(slots), max(limits), unread))
 
     # The cut.
 
@@ -302,7 +305,8 @@ class Governor:
 
     def _bid(self, slot: Slot, refund: tuple[float, float]) -> Bid:
         sequence, offer = slot.sequence, self._offers.get(slot.sequence.number)
-        weight = self.policy.weight(sequence.request.priority, self._paces.token_s(sequence))
+        pace_s = self._paces.token_s(sequence) if self.policy.heeds_paces else None
+        weight = self.policy.weight(sequence.request.priority, pace_s)
         if offer is None or not offer.survival:
             return Bid(weight=weight)
         proposal, alive = offer.proposal, offer.survival

@@ -53,18 +53,19 @@ class Learned:
 
     def promised(self, offers: Offers) -> None:
         """What the drafts of each source promise, also of those that had nothing to offer."""
-        drafts: dict[str, list[tuple[int, Seen]]] = defaultdict(list)
+        drafts: dict[str, list[Seen]] = defaultdict(list)
+        numbers: dict[str, list[int]] = defaultdict(list)
         for number, offer in offers:
             for source, (limit, _) in offer.drew.items():
                 gain = gains_of(offer, source, offer.gain)
                 if gain is not None:
                     paid = None if offer.paid is None else offer.paid[: len(gain)]
-                    drafts[source].append((number, Seen(limit, gain, paid)))
+                    drafts[source].append(Seen(limit, gain, paid))
+                    numbers[source].append(number)
         for source, seen in drafts.items():
-            asking = self.asking[source]
-            asking.saw([draft for _, draft in seen])
-            for number, draft in seen:
-                self.gate.promised(number, source, asking.share(draft.gains))
+            shares = self.asking[source].saw(seen)
+            for number, share in zip(numbers[source], shares, strict=True):
+                self.gate.account(number, source).promised(share)
 
     def book(self, offers: Offers, own_s: Seq[Seq[float]], row_s: float, share_s: float) -> None:
         """What each ask saved: the tokens it is expected to bring at ``share_s``, what a sequence's

@@ -44,6 +44,11 @@ class Policy:
         """Whether the prompts in a pass count in what a token of it costs."""
         return self.goal == "latency"
 
+    @property
+    def heeds_paces(self) -> bool:
+        """Whether a sequence's pace counts in what its tokens weigh."""
+        return self.goal == "slo"
+
     def weight(self, priority: int, token_s: float | None) -> float:
         """Of a sequence's tokens; token_s: the seconds a token that it has seen so far."""
         weight = 1.0 if priority >= 0 else BATCH_WEIGHT

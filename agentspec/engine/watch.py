@@ -62,11 +62,15 @@ class Watch:
         for slot in slots:
             if slot.verdict is None:
                 continue
-            drafted = [name for name in slot.proposal.sources if name != FORCED]
-            stood = [i for i in slot.verdict.standing if slot.proposal.sources[i] != FORCED]
-            sources.update(drafted)
-            self._widths[len(drafted)] += 1
-            self._accepted[len(stood)] += 1
+            names, standing = slot.proposal.sources, slot.verdict.standing
+            drafted, stood = len(names), len(standing)
+            if FORCED in names:
+                drafted -= names.count(FORCED)
+                stood -= sum(names[i] == FORCED for i in standing)
+            sources.update(names)
+            self._widths[drafted] += 1
+            self._accepted[stood] += 1
+        sources.discard(FORCED)
         name = "+".join(sorted(sources)) or PLAIN
         self._steps[name] += 1
         self._step_s[name] = self._step_s.get(name, 0.0) + seconds

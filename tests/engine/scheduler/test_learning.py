@@ -147,8 +147,8 @@ def test_calibration_is_counted():
 def _asks(gate: Gate, steps: int, profit_s: float, cost_s: float, plain_s: float = 1.0) -> int:
     asked = 0
     for _ in range(steps):
-        due = gate.asks(1, "x")
-        gate.waited(1, "x")
+        due = gate.account(1, "x").due
+        gate.account(1, "x").waited()
         if due:
             asked += 1
             gate.booked(1, "x", tokens=0.0, profit_s=profit_s, cost_s=cost_s, plain_s=plain_s)
@@ -172,7 +172,7 @@ def test_a_source_that_pays_is_asked_every_step_again():
     assert _asks(gate, 300, 5.0, 0.5) >= 230
     assert _asks(gate, 100, 5.0, 0.5) == 100
     gate.close(1)
-    assert gate.expected(1, "x") is None
+    assert gate.account(1, "x").expected is None
 
 
 def test_rules_of_rivals():

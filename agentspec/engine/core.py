@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from .cost import CostCurve
     from .draft.base import Drafter
 
+HOST = "cpu"
+"""The device whose logits are verified a sequence at a time."""
+
 
 class Runner(Protocol):
     """The model: computes passes over a K/V pool that it owns. Pages are numbered from 0.
@@ -254,10 +257,16 @@ class Engine:
 
     def _verify(self, slots: list[Slot], forward: Forward | None) -> None:
         """Ask, for every slot that samples, how much of its proposal stands and what follows."""
-        for slot in slots:
+        if forward is None:
+            return
+        waiting = [slot for slot in slots if slot.samples]
+        if forward.logits.device.type != HOST:
+            from . import device_verify
+
+            device_verify.verify_all([s for s in waiting if device_verify.able(s)], forward.logits)
+            waiting = [slot for slot in waiting if not device_verify.able(slot)]
+        for slot in waiting:
             sequence = slot.sequence
-            if forward is None or not slot.samples:
-                continue
             with isolated(sequence):
                 slot.verdict = verify(
                     sequence.view,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from agentspec_kernels.kv_move import kv_compact
 from agentspec_kernels.paged_attention import PagedLayout
 
 from agentspec.settings import EngineSettings
@@ -134,12 +135,12 @@ class Runner:
 
     def compact(self, pages: Sequence[int], moves: Sequence[tuple[int, int]]) -> None:
         """Move K/V within a sequence: for each (source, to) slot ``to`` becomes what source is."""
-        size = self.page_tokens
+        size, device = self.page_tokens, self.device
+        slots = [[pages[slot // size] * size + slot % size for slot in move] for move in moves]
+        pairs = torch.tensor(slots, dtype=torch.int64, device=device).view(-1, 2)
+        starts = torch.tensor([0, len(moves)], dtype=torch.int32, device=device)
         for cache in self._caches:
-            for plane in (cache.key, cache.value):
-                for source, to in moves:
-                    row = plane[pages[source // size], source % size]
-                    plane[pages[to // size], to % size] = row
+            kv_compact(cache.key, cache.value, pairs, starts)
 
 
 def _wanted_rows(spans: Sequence[Span]) -> list[int]:

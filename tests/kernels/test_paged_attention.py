@@ -7,7 +7,8 @@ import random
 
 import pytest
 import torch
-from agentspec_kernels.paged_attention import PagedLayout, paged_attention, write_pages
+from agentspec_kernels.kv_move import kv_append
+from agentspec_kernels.paged_attention import PagedLayout, paged_attention
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,9 +72,11 @@ def scene(
                 cache[tables[-1][position // PAGE], position % PAGE] = rows_of[position]
     starts, counts = [s for s, _ in spans], [n for _, n in spans]
     layout = PagedLayout.build(starts, counts, tables, page_tokens=PAGE)
-    for cache, which in zip(caches, (0, 1), strict=True):
-        new = [h[which][start:] for h, (start, _) in zip(histories, spans, strict=True)]
-        write_pages(cache, torch.cat(new), layout)
+    new = [
+        torch.cat([h[which][start:] for h, (start, _) in zip(histories, spans, strict=True)])
+        for which in (0, 1)
+    ]
+    kv_append(*caches, *new, layout.slots)
     truth = [
         row
         for query, (keys, values), start in zip(queries, histories, starts, strict=True)
@@ -137,10 +140,12 @@ def test_scale_is_taken() -> None:
     torch.testing.assert_close(doubled, plain)
 
 
-def test_write_pages_touches_its_slots_only() -> None:
-    cache = torch.zeros(3, PAGE, 1, 1)
+def test_new_rows_are_written_to_the_layouts_slots_only() -> None:
+    cache, other = torch.zeros(2, 3, PAGE, 1, 1)
     layout = PagedLayout.build([3], [2], [[2, 0]], page_tokens=PAGE)
-    write_pages(cache, torch.tensor([[[7.0]], [[8.0]]]), layout)
+    rows = torch.tensor([[[7.0]], [[8.0]]])
+    kv_append(cache, other, rows, -rows, layout.slots)
+    assert torch.equal(other, -cache)
     assert {tuple(i): cache[tuple(i)].item() for i in cache.nonzero().tolist()} == {
         (2, 3, 0, 0): 7.0,
         (0, 0, 0, 0): 8.0,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from agentspec_kernels.kv_move import kv_append
 from agentspec_kernels.linear import linear
-from agentspec_kernels.paged_attention import PagedLayout, paged_attention, write_pages
+from agentspec_kernels.paged_attention import PagedLayout, paged_attention
 from agentspec_kernels.rms_norm import rms_norm
 from agentspec_kernels.rope import rope
 from torch import Tensor
@@ -155,8 +156,7 @@ class Attention:
             query, key = both.split([self.heads, self.kv_heads], 1)
             both = torch.cat((self.head_norms[0](query), self.head_norms[1](key)), 1)
         turned = rope(both, *rows.turns[self.window is not None])
-        write_pages(cache.key, turned[:, self.heads :], rows.layout)
-        write_pages(cache.value, value, rows.layout)
+        kv_append(cache.key, cache.value, turned[:, self.heads :], value, rows.layout.slots)
         mixed = paged_attention(
             turned[:, : self.heads],
             cache.key,

@@ -2,6 +2,5 @@
 
 from .layout import PagedLayout
 from .op import paged_attention
-from .write import write_pages
 
-__all__ = ["PagedLayout", "paged_attention", "write_pages"]
+__all__ = ["PagedLayout", "paged_attention"]

@@ -52,7 +52,7 @@ def paged_attention(
     """Each row attends to its own sequence's positions 0 .. its own: [T, H, D] -> new [T, H, D].
 
     key_cache, value_cache: [P, G, J, D] of one layer, the rows' own keys and values already written
-    (``write_pages``); not changed. Query head h reads K/V head h // (H / J). Slots that no row may
+    (``kv_append``); not changed. Query head h reads K/V head h // (H / J). Slots that no row may
     see are not read into the result, whatever they hold. scale: of the scores; None: D ** -0.5.
     window: a row sees its last so many positions, itself included; None: all.
     Raises ``UnknownBackend``.

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from . import draft_cli, kernels_cli, load_cli, simulate_cli
+from . import draft_cli, engine_cli, kernels_cli, load_cli, simulate_cli
 from .prompt_sets import cli as prompts_cli
 
 
@@ -23,7 +23,7 @@ def add_parser(subparsers: Any) -> None:
     """Add ``bench`` with its subcommands; each sets ``run`` (called with the parsed arguments)."""
     bench = subparsers.add_parser("bench", help="measure engines and gateway beside their peers")
     kinds = bench.add_subparsers(dest="bench", required=True)
-    _add_engine(kinds)
+    engine_cli.add(kinds, _common, numbers, words, _finish)
     _add_gateway(kinds)
     _add_tools(kinds)
     _add_grammar(kinds)
@@ -48,24 +48,6 @@ def _common(parser: argparse.ArgumentParser, count: int, concurrency: str) -> No
     parser.add_argument("--n", type=int, default=count, help=f"runs of each row (default {count})")
     parser.add_argument("--concurrency", type=numbers, default=concurrency, metavar="N,N")
     parser.add_argument("--seed", type=int, default=0)
-
-
-def _add_engine(kinds: Any) -> None:
-    parser = kinds.add_parser("engine", help="decode speed of this engine, llama.cpp, transformers")
-    _common(parser, 6, "1")
-    parser.add_argument("--workloads", type=words, default="tool,edit,code,chat,edit-replay")
-    parser.add_argument(
-        "--contexts", type=numbers, default="0", help="prompt tokens to pad to, N,N; 0: as it is"
-    )
-    parser.add_argument("--modes", type=words, default="plain,speculative")
-    parser.add_argument("--engines", type=words, default="agentspec,llamacpp,transformers")
-    parser.add_argument("--max-tokens", type=int, default=192, help="output limit of one run")
-    parser.add_argument("--threads", type=int, default=0, help="of every engine; 0: all cores")
-    parser.add_argument("--weights", help="GGUF file (default: the embedded model)")
-    parser.add_argument("--data", metavar="DIR", help="WORKLOAD.jsonl, SWE-agent's *.traj[.gz]")
-    parser.add_argument("--peers", default=".peers", help="what scripts/peers.sh made")
-    parser.add_argument("--config", metavar="FILE", help="settings of this engine")
-    parser.set_defaults(run=run_engine)
 
 
 def _add_gateway(kinds: Any) -> None:
@@ -228,13 +210,6 @@ def run_gateway(args: argparse.Namespace) -> int:
         seed=args.seed,
     )
     return _finish(document, gateway.COLUMNS, args.json)
-
-
-def run_engine(args: argparse.Namespace) -> int:
-    from . import engines
-
-    document = engines.run(engines.Plan.of(args))
-    return _finish(document, engines.COLUMNS, args.json) or int(bool(document["failed"]))
 
 
 def run_tools(args: argparse.Namespace) -> int:

@@ -172,6 +172,16 @@ def break_even(whole: Bill, elsewhere_nusd: int | None) -> Fraction | None:
 
 def spends(connection: Connection, window: Window, *, but: Sequence[str]) -> list[Spend]:
     """What rows say that they cost, by backend, those ``but`` left out; the dearest first."""
+    found = _spends_of_cells(connection, window, but)
+    mixed = [spend.backend for spend in found if 0 < spend.unknown < spend.requests]
+    if mixed and pruned(connection, window) is None:
+        kept = [spend for spend in found if spend.backend not in mixed]
+        found = [*kept, *_spends_of_rows(connection, window, mixed)]
+    return sorted(found, key=lambda spend: (-spend.total_nusd, spend.backend))
+
+
+def _spends_of_rows(connection: Connection, window: Window, backends: Sequence[str]) -> list[Spend]:
+    """From the rows, which alone tell those of known cost from the others."""
     c = request.c
     cost = bounded(c.cost_nusd)
     known = cost.is_not(None)
@@ -193,13 +203,10 @@ def spends(connection: Connection, window: Window, *, but: Sequence[str]) -> lis
             of_known("cost_failed_nusd").label("failed_nusd"),
             of_known("cost_nusd").label("total_nusd"),
         )
-        .where(window.rows(), c.backend.not_in(but))
+        .where(window.rows(), c.backend.in_(backends))
         .group_by(c.backend)
     )
-    found = [Spend(**row._asdict()) for row in connection.execute(query)]
-    if pruned(connection, window) is not None:
-        found = _spends_of_cells(connection, window, but)
-    return sorted(found, key=lambda spend: (-spend.total_nusd, spend.backend))
+    return [Spend(**row._asdict()) for row in connection.execute(query)]
 
 
 def failed_before(connection: Connection, window: Window, pools: Sequence[str]) -> int:
@@ -210,8 +217,8 @@ def failed_before(connection: Connection, window: Window, pools: Sequence[str]) 
 
 
 def _spends_of_cells(connection: Connection, window: Window, but: Sequence[str]) -> list[Spend]:
-    """The same from the rollups, which hold also those rows that are gone. They don't tell the
-    tokens and the parts of rows of known cost from those of others."""
+    """From the rollups, which are quicker and hold also those rows that are gone. Where some rows
+    are of known cost and some are not, they don't tell the tokens and the parts of either: None."""
     names = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
     parts = ("cost_fresh_nusd", "cost_cached_nusd", "cost_out_nusd", "cost_failed_nusd")
     whole = Slice(window, {}, floors(connection))
@@ -220,7 +227,9 @@ def _spends_of_cells(connection: Connection, window: Window, but: Sequence[str])
         if name in but:
             continue
         clear = not told["unpriced"]
-        fresh, cached, out, lost = (told[part] if clear else None for part in parts)
+        none = told["unpriced"] == told["requests"]
+        told_of_known = {n: told[n] if clear else 0 if none else None for n in (*names, *parts)}
+        fresh, cached, out, lost = (told_of_known[part] for part in parts)
         found.append(
             Spend(
                 backend=name,
@@ -229,8 +238,8 @@ def _spends_of_cells(connection: Connection, window: Window, but: Sequence[str])
                 in_tok=told["in_tok"],
                 cached_tok=told["cached_tok"],
                 out_tok=told["out_tok"],
-                known_in_tok=told["in_tok"] if clear else None,
-                known_out_tok=told["out_tok"] if clear else None,
+                known_in_tok=told_of_known["in_tok"],
+                known_out_tok=told_of_known["out_tok"],
                 fresh_nusd=fresh,
                 cached_nusd=cached,
                 out_nusd=out,

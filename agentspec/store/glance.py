@@ -12,7 +12,7 @@ from agentspec.settings import PoolSettings
 from .provision import Bill, bill
 from .rebuild import floors
 from .slices import Slice, sums
-from .usage import usage
+from .usage import SUMMED, Usage
 from .window import Window
 
 _SUMMED = ("requests", "unpriced", "in_tok", "cached_tok", "out_tok", "cost_nusd")
@@ -54,14 +54,20 @@ class Glance:
 def glance(connection: Connection, pools: Mapping[str, PoolSettings], window: Window) -> Glance:
     """The window's cost by backend; the same numbers as ``cost_report.report``."""
     whole = Slice(window, {}, floors(connection))
-    found = sums(connection, whole, (*_SUMMED, _FAILED), by=("backend",))
-    failed = {name: values.pop(_FAILED) for (name,), values in found.items()}
-    billed = [Billed(name, **values) for (name,), values in found.items() if name not in pools]
+    names = tuple(dict.fromkeys((*_SUMMED, _FAILED, *(SUMMED if pools else ()))))
+    told = sums(connection, whole, names, by=("backend",))
+    found = {name: values for (name,), values in told.items()}
+    used = {
+        name: Usage(**{field: found[name][field] for field in SUMMED}) if name in found else Usage()
+        for name in pools
+    }
+    billed = [
+        Billed(name, **{field: values[field] for field in _SUMMED})
+        for name, values in found.items()
+        if name not in pools
+    ]
     return Glance(
-        {
-            name: bill(pool, window, *usage(connection, window, name))
-            for name, pool in pools.items()
-        },
+        {name: bill(pool, window, used[name]) for name, pool in pools.items()},
         sorted(billed, key=lambda b: (-b.cost_nusd, b.backend)),
-        sum(nusd for name, nusd in failed.items() if name in pools),
+        sum(values[_FAILED] for name, values in found.items() if name in pools),
     )

@@ -79,6 +79,10 @@ def usage(
     return [Usage("".join(key), **values) for key, values in sorted(found.items())]
 
 
+SUMMED = tuple(_SUMMED)
+"""What ``Usage`` holds beside its group, for whoever asks for it with other sums at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """Of a window whose rows are partly gone. requests: those that only the rollups know.

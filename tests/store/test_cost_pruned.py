@@ -64,9 +64,14 @@ def test_after_pruning_the_report_says_what_only_rows_could_tell(engine: Engine,
 
 def test_absurd_rows_of_old_do_not_stop_the_report(engine: Engine, url: str):
     """Rows that an earlier agentspec wrote as they came."""
-    insert(url, rows(2, 1, backend="paid"))
+    mine = rows(3, 1, backend="paid")
+    for record, nusd in zip(mine, (None, 1, 1), strict=True):  # so rows are read, not their sums
+        record.cost_nusd = nusd
+    insert(url, mine)
     with engine.begin() as connection:
-        connection.execute(update(request).values(out_tok=2**63 - 1, cost_nusd=2**63 - 1))
+        connection.execute(update(request).values(out_tok=2**63 - 1))
+        known = request.c.cost_nusd.is_not(None)
+        connection.execute(update(request).where(known).values(cost_nusd=2**63 - 1))
     with engine.connect() as connection:
         (spend,) = report(connection, settings(), DAY, by="session_id").spends
-    assert (spend.out_tok, spend.total_nusd) == (2 * 2**48, 2 * 2**48)
+    assert (spend.out_tok, spend.total_nusd) == (3 * 2**48, 2 * 2**48)

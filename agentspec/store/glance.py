@@ -58,7 +58,9 @@ def glance(connection: Connection, pools: Mapping[str, PoolSettings], window: Wi
     told = sums(connection, whole, names, by=("backend",))
     found = {name: values for (name,), values in told.items()}
     used = {
-        name: Usage(**{field: found[name][field] for field in SUMMED}) if name in found else Usage()
+        name: Usage("", **{field: found[name][field] for field in SUMMED})
+        if name in found
+        else Usage()
         for name in pools
     }
     billed = [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import pytest
 from agentspec import cli
 from agentspec.plan import flags, presets
 from agentspec.plan.anchors import anchors
+from agentspec.plan.cli import add_parser
 from agentspec.plan.config import read
 from agentspec.plan.drafts import block, smaller
 from agentspec.plan.hardware import GPUS, PlanError
@@ -250,6 +254,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
 def test_bad_input_is_named(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["plan", *words]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_docs_show_what_is_said_today(capsys: pytest.CaptureFixture[str]):
+    """Each plan of docs/plan.md, but for the simulated table (the scheduler's own, which changes
+    with it) and the basis."""
+    page = (Path(__file__).parents[2] / "docs" / "plan.md").read_text()
+    shown = re.findall(r"^## `agentspec (plan .*)`\n\n```text\n(.*?)^```", page, re.M | re.S)
+    assert len(shown) == 5
+    for command, told in shown:
+        parser = argparse.ArgumentParser()
+        add_parser(parser.add_subparsers())
+        args = parser.parse_args(shlex.split(command))
+        assert args.run(args) == 0
+        said = capsys.readouterr().out.partition("\nAnchors (")[0]
+        table = r"^This project's scheduler, simulated.*?\n\n|^- Simulated at [^\n]*\n"
+        assert re.sub(table, "", told, flags=re.M | re.S) == said
 
 
 def shown_commands() -> list[list[str]]:

@@ -81,7 +81,7 @@ def build(
     engine = Engine(
         runner if wrap is None else wrap(runner),
         drafters,
-        curve=cost_curve(runner, path) if curve is None else curve,
+        curve=cost_curve(runner, path, settings) if curve is None else curve,
         settings=settings,
         token_bytes=tokenizer.token_bytes,
         control=control,
@@ -185,14 +185,14 @@ def constraints(
     )
 
 
-def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
+def cost_curve(runner: AnyRunner, path: Path, settings: EngineSettings) -> CostCurve:
     """The curve of these weights on this machine: the fastest passes of all starts.
 
     The first start measures it well; each later one takes one more round, so that what was
     measured beside other work is mended (a cold pass lowers nothing). It decides how much is
     drafted, never what is said.
     """
-    key = CurveKey.here(_weights_id(path), runner.kind, runner.threads)
+    key = CurveKey.here(_weights_id(path), _arithmetic(runner.kind, settings), runner.threads)
     kept = cost.load(key)
     measured = (
         measure(runner) if kept is None else kept.lowered(measure(runner, repeats=1, warm=False))
@@ -203,6 +203,20 @@ def cost_curve(runner: AnyRunner, path: Path) -> CostCurve:
         except OSError as error:
             _log.warning("the cost curve cannot be kept: %s", error)
     return measured.curve
+
+
+def _arithmetic(kind: str, settings: EngineSettings) -> str:
+    """What a pass's time depends on beside weights, threads and processor."""
+    parts = [kind]
+    if settings.device == "cuda":
+        import torch
+
+        parts.append(torch.cuda.get_device_name())
+    if settings.tensor_parallel > 1:
+        parts.append(f"{settings.tensor_parallel} ranks")
+    if settings.exact:
+        parts.append("exact")
+    return ", ".join(parts)
 
 
 def measure(runner: AnyRunner, repeats: int = 8, *, warm: bool = True) -> Measured:

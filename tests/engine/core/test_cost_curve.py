@@ -8,6 +8,7 @@ import pytest
 
 from agentspec.engine import build
 from agentspec.engine.cost import CostCurve, Measured, Profile
+from agentspec.settings import EngineSettings
 
 
 class Fake:
@@ -22,16 +23,20 @@ def test_each_start_lowers_what_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     weights.write_bytes(b"")
     measured: list[tuple[int, bool]] = []
 
-    def start(*seconds: float) -> CostCurve:
+    def start(*seconds: float, exact: bool = False) -> CostCurve:
         def measure(_runner: object, repeats: int = 8, *, warm: bool = True) -> Measured:
             measured.append((repeats, warm))
             return Measured(Profile(0, (1, 8), seconds), Profile(100, (1, 8), (9.0, 9.0)))
 
         monkeypatch.setattr(build, "measure", measure)
-        return build.cost_curve(Fake(), weights)  # pyright: ignore[reportArgumentType]
+        settings = EngineSettings(exact=exact)
+        return build.cost_curve(Fake(), weights, settings)  # pyright: ignore[reportArgumentType]
 
     assert start(4.0, 9.0).seconds_at == (4.0, 9.0)
     assert start(2.0, 10.0).seconds_at == (2.0, 9.0)
     assert start(3.0, 6.0).seconds_at == (2.0, 6.0)
     assert start(7.0, 7.0).seconds_at == (2.0, 6.0)
     assert measured == [(8, True), (1, False), (1, False), (1, False)]
+    # Exact sums take longer: their curve is another one.
+    assert start(20.0, 30.0, exact=True).seconds_at == (20.0, 30.0)
+    assert start(7.0, 7.0).seconds_at == (2.0, 6.0)

@@ -154,10 +154,14 @@ class Estimator:
         self._unmeasured = _Pace(half_life)
         self._kept = Kept(self._worked_out, self._of)
         self._tried: dict[str, int] = {}
+        self._labels: dict[tuple[str, str], str] = {}
         self.tick = 0
 
     def _of(self, backend: str, model: str) -> str:
-        return f"{self._fleets.get(backend, backend)} {model}"
+        label = self._labels.get((backend, model))
+        if label is None:
+            label = self._labels[backend, model] = f"{self._fleets.get(backend, backend)} {model}"
+        return label
 
     def outlook(self, backend: str, work: Work, seen_tok: float) -> tuple[Predicted, Predicted]:
         """Of a request, and of one like it that follows there. seen_tok: of its prompt, what the

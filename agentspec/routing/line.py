@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 
 from .faded import STALE
 
@@ -59,19 +60,12 @@ class Line:
 
     def at(self, terms: Sequence[float]) -> float:
         """What is to be expected."""
-        total = 0.0
-        for coef, term in zip(self._coef, terms, strict=True):
-            total += coef * term
+        total = sum(map(mul, self._coef, terms))
         return total if total > _LEAST else _LEAST
 
     def doubt(self, terms: Sequence[float], value: float, tick: int) -> float:
         """The relative variance of what is expected, in units of that of one measurement."""
-        total = 0.0
-        for term, row in zip(terms, self._inverse, strict=True):
-            inner = 0.0
-            for entry, other in zip(row, terms, strict=True):
-                inner += entry * other
-            total += term * inner
+        total = sum(map(mul, terms, [sum(map(mul, row, terms)) for row in self._inverse]))
         return total / (value * value) * 2.0 ** ((tick - self._tick) / STALE)
 
     def weight(self, tick: int) -> float:

@@ -24,7 +24,7 @@ from .modes import Mode
 from .offers import Call, Offer
 from .paces import Paces
 from .policy import Policy
-from .pricing import Load, StepCosts
+from .pricing import LiveCurve, Load, StepCosts, refund
 from .watch import SpeculationStats, Watch
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ _BLIND = 0.8
 """What a scheduler that does not know of grammars gives a forced token."""
 _BEHIND_LEAST = 0.25
 """A draft that stands whole with less probability is not worth a second source behind it."""
-_LEAST_LEFT = 0.5
-"""Of a plain step: what forced rows that are paid for leave of a step's cost, at least."""
 
 
 class Governor:
@@ -49,7 +47,8 @@ class Governor:
 
     def __init__(self, curve: CostCurve, policy: Policy, settings: EngineSettings):
         places = min(settings.max_sequences, settings.step_tokens)
-        self.costs = StepCosts(curve)
+        live = LiveCurve(curve)
+        self._costs = {blind: StepCosts(live) for blind in (False, True)}
         self.policy = policy
         self._curve, self._places = curve, places
         self._most = settings.max_draft_tokens
@@ -62,6 +61,7 @@ class Governor:
         self._texts = Texts()
         self._scene: Scene | None = None
         self._load, self._other_s, self._tokens_s = Load(0, {}), 0.0, (0.0, 0.0)
+        self._forced_s = 0.0
         self._steps: dict[int, list[float]] = {}
         self._calls: list[tuple[Call, int, int, int]] = []
         self._drafting_s = self._pass_s = 0.0
@@ -78,6 +78,10 @@ class Governor:
     @property
     def _learned(self) -> Learned:
         return self._views[self._mode.blind]
+
+    @property
+    def costs(self) -> StepCosts:
+        return self._costs[self._mode.blind]
 
     def prompt_rows(self, decoding: int) -> int:
         """Rows of prompts that keep a pass over so many decoding rows within the wanted time a
@@ -150,7 +154,7 @@ class Governor:
         """What the step costs without drafts, and a drafted row in it."""
         costs, curve, count = self.costs, self.costs.curve, len(sampling)
         self._load = load = Load.of((slot.rows, slot.sequence.computed) for slot in slots)
-        other_s = curve.spans_seconds(load) + costs.rest.seconds(1, count, 0, 0)
+        other_s = curve.spans_seconds(load) + costs.rest.seconds(1, count, 0, 0, 0)
         if not self.policy.counts_prompts:
             # Prompts, and forced spans behind last tokens: some pass has to compute them, whatever
             # is drafted. Drafts save none of it, and are no cheaper beside it.
@@ -158,6 +162,7 @@ class Governor:
             other_s -= curve.pass_seconds(load) - curve.pass_seconds(decoding)
         self._other_s = other_s
         self._tokens_s = costs.token_seconds(0.0), costs.token_seconds(1.0)
+        self._forced_s = costs.forced_seconds
         context = sum(slot.sequence.computed for slot in sampling) / count
         masked = sum(_masked(slot.sequence) for slot in sampling) / count
         token_s, one = costs.token_seconds(masked), curve.attend(1)
@@ -228,8 +233,8 @@ class Governor:
                 offer.proposal, offer.tested = slot.proposal, len(slot.proposal)
         if not self._mode.adaptive or not self._offers:
             return
-        refund = self._refund(sampling)
-        bids = [self._bid(slot, refund) for slot in sampling]
+        back = self._refund(sampling)
+        bids = [self._bid(slot, back) for slot in sampling]
         offered = sum(max(len(bid.gain), len(bid.expected or ())) for bid in bids)
         rows = self._load.rows
         pass_s = self.costs.curve.steps(rows, offered + 1)
@@ -287,23 +292,16 @@ class Governor:
         return alive
 
     def _refund(self, sampling: Seq[Slot]) -> tuple[float, float]:
-        """Seconds that a forced row which stands saves in a later pass, contexts aside; and the
-        most that it may save beyond its own cost.
-
-        Of one-hot drafts: how many tokens of a sampled one are forced hangs on what was drawn.
-        """
-        if self._mode.blind:
-            return 0.0, 0.0
+        """See ``pricing.refund``. Of one-hot drafts: how many tokens of a sampled one are forced
+        hangs on what was drawn."""
         drafts = [slot.proposal for slot in sampling if slot.proposal.draft_probs is None]
         forced = sum(draft.sources.count(FORCED) for draft in drafts)
-        if not forced:
+        if self._mode.blind or not forced:
             return 0.0, 0.0
-        seconds, count = self.costs.curve.seconds, len(sampling)
-        plain_s = seconds(self._load.rows) + self._other_s
-        saved_s = (seconds(count + forced) - seconds(count)) / forced
-        return saved_s, (1.0 - _LEAST_LEFT) * plain_s / forced
+        plain_s = self.costs.curve.seconds(self._load.rows) + self._other_s
+        return refund(self.costs.curve, len(sampling), forced, plain_s)
 
-    def _bid(self, slot: Slot, refund: tuple[float, float]) -> Bid:
+    def _bid(self, slot: Slot, back: tuple[float, float]) -> Bid:
         sequence, offer = slot.sequence, self._offers.get(slot.sequence.number)
         pace_s = self._paces.token_s(sequence) if self.policy.heeds_paces else None
         weight = self.policy.weight(sequence.request.priority, pace_s)
@@ -320,11 +318,12 @@ class Governor:
         context, token_s = sequence.computed, self._tokens_s[offer.masked]
         own_s = [step * context + token_s for step in self._attend_steps(slot.rows)[:count]]
         if offer.paid is not None and not dense:
-            saved_s, most_s = refund
+            saved_s, most_s = back
             for place, paid in enumerate(offer.paid):
-                if paid < 1.0:
-                    saved = (1.0 - paid) * (saved_s + own_s[place] - token_s)
-                    own_s[place] = max(own_s[place] - saved, -most_s)
+                if proposal.sources[place] == FORCED:
+                    row_s = own_s[place] - token_s
+                    spent_s = self._forced_s + row_s - (1.0 - paid) * (saved_s + row_s)
+                    own_s[place] = max(spent_s, -most_s)
         return Bid(
             gain=alive if dense else offer.gain,
             dense=dense,
@@ -376,10 +375,13 @@ class Governor:
             return
         self._watch.saw(slots, seconds)
         if self._pass_s and all(slot.verdict is not None for slot in slots):
-            drafted = [0, 0]
+            drafted = [0, 0, 0]
             for slot in slots:
                 if len(slot.proposal):
-                    drafted[self._offer(slot).masked] += len(slot.proposal)
+                    names = slot.proposal.sources
+                    forced = 0 if self._mode.blind else names.count(FORCED)
+                    drafted[self._offer(slot).masked] += len(names) - forced
+                    drafted[2] += forced
             rest_s = max(seconds - self._pass_s - self._drafting_s, 0.0)
             self.costs.rest.saw(rest_s, 1, len(slots), *drafted)
 

@@ -25,6 +25,8 @@ _HURRIED_RATE = 0.5
 _POINT_RATE = 0.02
 _LINE_MEMORY = 0.99
 _TRUSTED, _SOLVED_EVERY = 16, 8
+_LEAST_LEFT = 0.5
+"""Of a plain step: what forced rows that are paid for leave of a step's cost, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +170,30 @@ class StepCosts:
     """All that a step is expected to cost.
 
     curve: of the forward pass. rest: starts from nothing; seconds a step, a sequence, a drafted
-    token of free text and one within a grammar, whose walks and masks come on top.
+    token of free text, one within a grammar, whose walks and masks come on top, and one that the
+    grammar forces, which is taken without a test.
     """
 
-    def __init__(self, curve: CostCurve):
-        self.curve = LiveCurve(curve)
-        self.rest = Line(0.0, 0.0, 0.0, 0.0)
+    def __init__(self, curve: LiveCurve):
+        self.curve = curve
+        self.rest = Line(0.0, 0.0, 0.0, 0.0, 0.0)
 
     def token_seconds(self, masked: float) -> float:
         """What one more drafted token costs beside its row; masked: the share of such tokens that
-        stand within a grammar."""
-        return self.rest.seconds(0, 0, 1.0 - masked, masked)
+        stand within a grammar, forced ones apart."""
+        return self.rest.seconds(0, 0, 1.0 - masked, masked, 0)
+
+    @property
+    def forced_seconds(self) -> float:
+        """The same of a forced one."""
+        return self.rest.seconds(0, 0, 0, 0, 1)
+
+
+def refund(curve: LiveCurve, sequences: int, forced: int, plain_s: float) -> tuple[float, float]:
+    """Seconds that each of so many forced rows saves in a later pass where it stands, contexts
+    aside; and the most that it may save beyond its own cost. plain_s: of a step without drafts."""
+    saved_s = (curve.seconds(sequences + forced) - curve.seconds(sequences)) / forced
+    return saved_s, (1.0 - _LEAST_LEFT) * plain_s / forced
 
 
 def _clipped(error: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence as Seq
 from dataclasses import replace
 
@@ -159,3 +160,16 @@ def test_nothing_behind_a_token_decides_whether_it_is_verified(
     )
     seen = min(kept, len(tokens), len(changed))
     assert min(first, seen) == min(second, seen)
+
+
+@pytest.mark.parametrize(("forced_s", "verified"), [(0.0, 3), (0.2, 0)])
+def test_a_forced_token_has_a_price_of_its_own(forced_s: float, verified: int):
+    """It is taken without a mask and without a row of logits: python's part of it is small."""
+    curve = CostCurve.of([1, 2, 3, 4], [1.0, 1.1, 1.2, 1.3])
+    governor, draw = experienced(curve, []), random.Random(1)
+    for _ in range(400):
+        sequences, free, masked, forced = (draw.randint(1, 8) for _ in range(4))
+        python_s = 0.01 * sequences + 0.2 * (free + masked) + forced_s * forced
+        governor.costs.rest.saw(python_s, 1, sequences, free, masked, forced)
+    span = drawn([(0.6, False), (1.0, True), (1.0, True)], dense=False)
+    assert widths(governor, [span]) == [verified]

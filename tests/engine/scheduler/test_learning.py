@@ -79,16 +79,17 @@ def test_rows_within_a_time():
 
 
 def test_python_is_priced_by_sequences_and_drafted_tokens():
-    costs, draw = StepCosts(CURVE), random.Random(2)
+    costs, draw = StepCosts(LiveCurve(CURVE)), random.Random(2)
     for _ in range(6000):
-        sequences, free, masked = (
-            draw.randint(low, most) for low, most in ((1, 8), (0, 30), (0, 30))
+        sequences, free, masked, forced = (
+            draw.randint(low, most) for low, most in ((1, 8), (0, 30), (0, 30), (0, 30))
         )
-        seconds = 0.2 + 0.05 * sequences + 0.03 * free + 0.09 * masked
-        costs.rest.saw(seconds, 1, sequences, free, masked)
-    assert costs.rest.seconds(1, 4, 20, 10) == pytest.approx(1.9, rel=0.05)
+        seconds = 0.2 + 0.05 * sequences + 0.03 * free + 0.09 * masked + 0.01 * forced
+        costs.rest.saw(seconds, 1, sequences, free, masked, forced)
+    assert costs.rest.seconds(1, 4, 20, 10, 5) == pytest.approx(1.95, rel=0.05)
     assert costs.token_seconds(0.0) == pytest.approx(0.03, rel=0.2)
     assert costs.token_seconds(1.0) == pytest.approx(0.09, rel=0.2)
+    assert costs.forced_seconds == pytest.approx(0.01, rel=0.3)
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 9), st.integers(0, 9)), max_size=40))

@@ -135,6 +135,8 @@ def take(browser: Browser, endpoint: Endpoint, state: str, to: Path) -> None:
             page = context.new_page()
             for name, path in paths(endpoint, state).items():
                 page.goto(path)
+                for chart in page.locator(".drawn").all():
+                    chart.locator("svg").wait_for()
                 file = to / f"{name}.{state}.{width}.{colour}.png"
                 page.screenshot(path=file, full_page=True)
             context.close()

@@ -110,6 +110,9 @@ async def test_serve_adds_up_survives_its_workers_and_loses_no_row(tmp_path):
                 await torn
             finished.append(await ask_anew(chat))
             page = (await http.get(f"{url}/dashboard")).status_code
+            # Counters never fall: what killed workers counted stays in the sum.
+            metrics = (await http.get(f"{url}/metrics")).text
+            assert re.findall(r"^agentspec_requests_total\{.*\} (\S+)$", metrics, re.M) == ["7.0"]
             ids = {answer.headers["x-request-id"] for answer in finished}
             await until(lambda: len(rows(data)) == 8)
         found = rows(data)

@@ -21,11 +21,10 @@ from agentspec.wire.nesting import check_nesting
 from .body import half_a_character
 from .exchange import Exchange
 from .identity import Identity, canonical_names
+from .prompt_size import prompt_tokens
 from .surface import Asked, Caller, Surface
 
 ESTIMATED = {"x-agentspec-token-count": "estimated"}
-_BYTES_PER_TOKEN = 4  # the usual rule of thumb
-_IMAGE_TOKENS = 1000  # of a picture of usual size; its base64 text says nothing of it
 
 
 class TokenCounter:
@@ -75,7 +74,7 @@ class TokenCounter:
         count = await self._count(turn, model)
         told = {} if count is not None else ESTIMATED
         if count is None:
-            count = _estimate(request)
+            count = prompt_tokens(request)
         await exchange.send_json(200, encode(self._shape(count)), told)
 
     async def _count(self, turn: Turn, model: ModelSettings) -> int | None:
@@ -99,14 +98,3 @@ def _as_run(asked: Asked) -> tuple[ChatRequest, dict[str, msgspec.Raw]]:
         return asked.request, asked.body
     body = {name: raw for name, raw in asked.body.items() if name not in ("tools", "tool_choice")}
     return msgspec.structs.replace(asked.request, tools=None, tool_choice=None), body
-
-
-def _estimate(request: ChatRequest) -> int:
-    pictures = 0
-    size = len(encode(request.tools or []))
-    for message in request.messages:
-        if isinstance(message.content, list):
-            pictures += sum(part.type == "image_url" for part in message.content)
-            message = msgspec.structs.replace(message, content=message.text())
-        size += len(encode(message))
-    return size // _BYTES_PER_TOKEN + pictures * _IMAGE_TOKENS

@@ -30,6 +30,8 @@ from agentspec.wire.errors import (
 )
 from agentspec.wire.extension import SpecReport
 
+from .prompt_size import prompt_tokens
+
 CLIENT_CLOSED_REQUEST = 499
 _COUNTS = (
     *("in_tok", "cached_tok", "out_tok", "reason_tok", "forced_tok", "max_tokens_clamped"),
@@ -114,7 +116,9 @@ class Tally:
         self._take_reports(response)
         self._finish_reason = response.choices[0].finish_reason
         for choice in response.choices:
-            calls = choice.message.tool_calls
+            message = choice.message
+            self._chars += len(message.content or "") + len(message.reasoning_content or "")
+            calls = message.tool_calls
             for index, call in enumerate([] if calls is UNSET else calls):
                 self._take_call((choice.index, index), call.function)
 
@@ -127,8 +131,8 @@ class Tally:
 
     @property
     def _said_tok(self) -> int:
-        """About how many tokens came of a stream that was not counted: a chunk is at least one."""
-        return max(self._chunks, self._chars // _CHARS_PER_TOKEN)
+        """About how many tokens came of an answer that was not counted: a chunk is at least one."""
+        return max(self._chunks, self._chars // _CHARS_PER_TOKEN, int(self._chars > 0))
 
     def age_s(self, now_s: float) -> float:
         """How long ago the request was taken in."""
@@ -236,6 +240,8 @@ class Tally:
 
     def _add_usage(self, record: RequestRecord) -> None:
         usage = self.usage
+        if usage is not None and max(usage.prompt_tokens, usage.completion_tokens) <= 0:
+            usage = None  # no request that ran took nothing: some servers fill in zeros
         if usage is not None:
             inputs, outputs = usage.prompt_tokens_details, usage.completion_tokens_details
             record.in_tok, record.out_tok = usage.prompt_tokens, usage.completion_tokens
@@ -244,16 +250,25 @@ class Tally:
                 record.cache_write_tok = inputs.cache_write_tokens or None
                 record.cache_write_1h_tok = inputs.cache_write_1h_tokens or None
             record.reason_tok = outputs.reasoning_tokens if outputs else 0
-            if self._chunks and self._finish_reason is None and self._said_tok > record.out_tok:
-                # Broken off: some vendors' running count stands at the first token until the end.
-                record.out_tok, record.token_source = self._said_tok, "estimated"
+            self._add_untold(record)
         elif self._chunks and self._request is not None:
             # A broken or cancelled stream: a chunk is at least a token.
-            chars = sum(len(message.text()) for message in self._request.messages)
-            record.in_tok, record.out_tok = chars // _CHARS_PER_TOKEN, self._said_tok
+            record.in_tok, record.out_tok = prompt_tokens(self._request), self._said_tok
             record.token_source = "estimated"
         else:
             record.token_source = "none"
+
+    def _add_untold(self, record: RequestRecord) -> None:
+        """Estimate what the usage leaves out. Broken off: some vendors' running count stands at the
+        first token until the end. Whole: some count one side only."""
+        request = self._request
+        if request is None or request.token_limit == 0:
+            return
+        uncounted = record.out_tok <= 0 or (self._chunks and self._finish_reason is None)
+        if uncounted and self._said_tok > record.out_tok:
+            record.out_tok, record.token_source = self._said_tok, "estimated"
+        if record.in_tok <= 0:
+            record.in_tok, record.token_source = prompt_tokens(request), "estimated"
 
     def _add_report(self, record: RequestRecord) -> None:
         report = self.report

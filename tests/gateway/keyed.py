@@ -88,6 +88,7 @@ class Keyed:
             models={
                 "good": priced,
                 "uncounted": bare,
+                "zeros": bare,
                 "busy": bare,
                 "waits": ModelSettings(backends=["up"]),
             }

@@ -81,6 +81,7 @@ async def good(up: Upstream, request: web.Request, write: Write) -> None:
 
 ODD_USAGE: dict[str, dict[str, Any] | None] = {
     "uncounted": None,
+    "zeros": {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0},
     "negative": {"prompt_tokens": -5, "completion_tokens": -1, "total_tokens": -6},
     "absurd": {"prompt_tokens": 10**19, "completion_tokens": 9 * 10**15, "total_tokens": 1},
 }

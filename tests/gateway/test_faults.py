@@ -40,7 +40,8 @@ async def test_a_stream_that_breaks_never_ends_cleanly(gateway, script, words):
     row = gateway.journal.row
     assert (row.status, row.http_status, row.backend) == ("error", 200, "up")
     assert row.error_code == error["code"]
-    assert (row.token_source, row.in_tok) == ("estimated" if row.out_tok else "none", 0)
+    told = (row.token_source, row.in_tok > 0)
+    assert told == (("estimated", True) if row.out_tok else ("none", False))
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -187,12 +187,13 @@ async def test_a_request_that_fails_or_leaves_gives_its_reservation_back(here, u
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_tokens_that_nobody_told_are_what_was_reserved(here, stream):
+@pytest.mark.parametrize("model", ["uncounted", "zeros"])
+async def test_tokens_that_nobody_told_are_what_was_reserved(here, model, stream):
     """$1 a million: a reservation of 3 + 30 tokens is 33,000 nano-USD. What the backend turned away
     is nobody's cost."""
     _, secret = here.key(tpm=1000, usd_day=10**9)
     async with here.gateway(secret, kind="openai") as gateway:
-        assert (await gateway.chat("uncounted", max_tokens=30, stream=stream)).status_code == 200
+        assert (await gateway.chat(model, max_tokens=30, stream=stream)).status_code == 200
         assert gateway.journal.row.cost_nusd is None
         assert (await gateway.chat("busy", max_tokens=30, stream=stream)).status_code == 429
         assert gateway.journal.closed[-1].cost_nusd == 0

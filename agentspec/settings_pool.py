@@ -18,7 +18,8 @@ class PoolSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What a self-hosted backend costs by the hour, busy or idle (docs/cost.md).
 
     gpus, gpu_usd_per_h: rented by the hour; host_usd_per_h: everything beside the GPUs. overhead:
-        factor on it all (network, storage, staff). replicas: engines that work at the same time.
+        factor on it all (network, storage, staff). replicas: engines that work at the same time;
+        gpus and all prices are those of all of them together.
     capex_usd over amortisation_h, and kw * pue * usd_per_kwh: owned hardware, added to the rest.
     from_time, until_time: when it was provisioned, where not always.
     cached_weight: prefill time of a cached token as a share of a fresh one's.

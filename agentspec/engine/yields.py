@@ -40,6 +40,7 @@ class Yields:
         self._counts: list[list[float]] = []
         self._gains: list[list[float]] = []
         self._before: list[float] = []
+        self._known: list[Place] = []  # since the last draft
 
     def saw(self, gains: Seq[float], width: int, paid: Seq[float] | None = None) -> None:
         """A draft for which ``width`` tokens were asked; it may have ended before.
@@ -50,6 +51,7 @@ class Yields:
         """
         if paid is not None:
             gains = evened(gains, paid)
+        self._known = []
         for _ in range(width - len(self._counts)):
             self._asked.append(0.0)
             self._counts.append([0.0] * _BINS)
@@ -68,14 +70,20 @@ class Yields:
 
     def faded(self, drafts: int) -> None:
         """A step with so many drafts is over."""
+        self._known = []
         self._weight /= _MEMORY ** min(drafts, _MOST_AT_ONCE)
         if self._weight > _MOST_WEIGHT:
             for values in (self._asked, self._before, *self._counts, *self._gains):
                 values[:] = [value / self._weight for value in values]
             self._weight = 1.0
 
-    def places(self, most: int) -> list[Place]:
+    def places(self, most: int) -> Seq[Place]:
         """The first ``most``; those never asked for go on as those before them."""
+        if len(self._known) != most:
+            self._known = self._worked_out(most)
+        return self._known
+
+    def _worked_out(self, most: int) -> list[Place]:
         found: list[Place] = []
         asked = sum(self._asked)
         for place in range(min(most, len(self._counts))):

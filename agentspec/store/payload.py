@@ -52,6 +52,13 @@ _PHRASE = re.compile(
 _IN_URL = re.compile(r"""(://[^\s:/@"']{0,100}:)([^\s/@"'\\]{1,200})@""")
 
 
+_PIECE = re.compile(
+    r'"(content|text|refusal|arguments|partial_json|delta|thinking|reasoning_content)"'
+    r'(?P<colon>:[ ]?)"((?:[^"\\]|\\.)*)"'
+)
+_PLACE = re.compile(r'"(?:index|output_index|content_index)":[ ]?(\d+)')
+
+
 @dataclass(frozen=True, slots=True)
 class Payload:
     """kind: "request" or "response". redacted: how many places were blanked out."""
@@ -62,7 +69,46 @@ class Payload:
 
 
 def redact(text: str) -> tuple[str, int]:
-    """The text with what looks like secrets blanked out, and how many there were."""
+    """The text with what looks like secrets blanked out, and how many there were.
+
+    In a stream (server-sent events) a secret comes in pieces: text that holds one stands, blanked
+    out, where its first piece was, and the other pieces are empty.
+    """
+    joined = 0
+    if text.startswith(("data:", "event:", ":")):
+        text, joined = _redact_pieces(text)
+    text, found = _redact_whole(text)
+    return text, joined + found
+
+
+def _redact_pieces(stream: str) -> tuple[str, int]:
+    """Blank out what only the pieces of a text together tell to be a secret."""
+    texts: dict[tuple[str, ...], list[str]] = {}
+    lines = stream.split("\n")
+    places = [tuple(_PLACE.findall(line)) for line in lines]
+    for line, place in zip(lines, places, strict=True):
+        for name, _, piece in _PIECE.findall(line):
+            texts.setdefault((name, *place), []).append(piece)
+    found = {key: _redact_whole("".join(pieces)) for key, pieces in texts.items()}
+    told = {key: text for key, (text, count) in found.items() if count}
+    if not told:
+        return stream, 0
+
+    def blanked(match: re.Match[str], place: tuple[str, ...]) -> str:
+        key = (match[1], *place)
+        if key not in told:
+            return match[0]
+        text, told[key] = told[key], ""
+        return f'"{match[1]}"{match["colon"]}"{text}"'
+
+    redone = [
+        _PIECE.sub(lambda match, place=place: blanked(match, place), line)
+        for line, place in zip(lines, places, strict=True)
+    ]
+    return "\n".join(redone), sum(count for _, count in found.values())
+
+
+def _redact_whole(text: str) -> tuple[str, int]:
     text, whole = _WHOLE.subn(BLANK, text)
     text, within = _IN_URL.subn(rf"\g<1>{BLANK}@", text)
     text, phrases = _PHRASE.subn(rf"\g<1>{BLANK}", text)

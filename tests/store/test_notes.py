@@ -179,3 +179,47 @@ def test_hostile_shapes_do_not_hold_up_redaction():
         "eyJ" * 300_000,
     ):
         assert redact(shape + " end")[0].endswith(" end")
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + 3] for at in range(0, len(text), 3)]
+
+
+def _chat(piece: str) -> str:
+    event = {"choices": [{"index": 0, "delta": {"content": piece}}]}
+    return f"data: {json.dumps(event, separators=(',', ':'))}\n\n"
+
+
+def _messages(piece: str) -> str:
+    delta = {"type": "input_json_delta", "partial_json": piece}
+    event = {"type": "content_block_delta", "index": 1, "delta": delta}
+    return f"event: content_block_delta\ndata: {json.dumps(event)}\n\n"
+
+
+def _responses(piece: str) -> str:
+    event = {"type": "response.output_text.delta", "output_index": 0, "delta": piece}
+    return f"event: response.output_text.delta\ndata: {json.dumps(event)}\n\n"
+
+
+@pytest.mark.parametrize("event", [_chat, _messages, _responses])
+@pytest.mark.parametrize("secret", ["sk-0123456789abcdefghij", "ghp_0123456789abcdefghijABCD"])
+def test_a_secret_that_is_streamed_in_pieces_is_blanked_out(event, secret):
+    said = f'write "{secret}" into it, then \\ go on'
+    text, count = redact("".join(map(event, _pieces(said))))
+    events = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: ")]
+    kept = "".join(_strings(events))
+    assert count == 1 and said.replace(secret, "[redacted]") in kept
+    assert len(events) == len(_pieces(said))
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [s for k, v in value.items() if k != "type" for s in _strings(v)]
+    if isinstance(value, list):
+        return [s for v in value for s in _strings(v)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_a_stream_without_secrets_is_kept_as_it_came():
+    stream = "".join(map(_chat, _pieces('nothing here but \\ and " and words')))
+    assert redact(stream) == (stream, 0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from agentspec_kernels.draft_block.head import quantize_table
 from agentspec_kernels.linear_q import GROUP, QuantizedWeight, quantize
 from safetensors import SafetensorError, safe_open
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _SCALE = "_scale"
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -40,7 +42,8 @@ class DraftFile:
     """An open folder. Names are without the prefix "model." that some exporters add.
 
     Raises ``DraftError`` where nothing can be read. The readers raise ``WeightsError`` naming a
-    tensor that is missing or has another shape than it must have.
+    tensor that is missing, has another shape than it must have, is stored in a format that is not
+    known here, or holds NaN or infinity.
     """
 
     def __init__(self, path: Path):
@@ -88,7 +91,14 @@ class DraftFile:
         if name + _SCALE in self:
             codes, scale = self._int8(name, shape)
             return codes.astype(np.float32) * scale[:, None]
-        return np.ascontiguousarray(self.raw(name, shape).float().numpy())
+        tensor = self.raw(name, shape)
+        if tensor.dtype not in _FLOATS:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise WeightsError(
+                f"tensor {name} of the draft is {kind}: it must be of floats (bf16, f16, f32), or "
+                f"int8 with a tensor {name}{_SCALE}"
+            )
+        return _finite(name, np.ascontiguousarray(tensor.float().numpy()))
 
     def matrix(self, name: str, *shape: int) -> QuantizedWeight:
         """An [N, K] matrix for the int8 kernels; K a multiple of 32."""
@@ -109,4 +119,10 @@ class DraftFile:
         scale = self.raw(name + _SCALE, shape[:1]).float().numpy()
         if codes.dtype != np.int8:
             raise WeightsError(f"tensor {name} of the draft has a scale, but is not int8")
-        return np.ascontiguousarray(codes), scale
+        return np.ascontiguousarray(codes), _finite(name + _SCALE, scale)
+
+
+def _finite(name: str, values: npt.NDArray) -> npt.NDArray:
+    if not np.isfinite(values).all():
+        raise WeightsError(f"tensor {name} of the draft holds NaN or infinity")
+    return values

@@ -280,6 +280,38 @@ def test_missing_and_misshapen_tensors_are_named(runner, tmp_path):
         load(world.write_draft(tmp_path / "short", short, tensors), runner)
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.int32])
+@pytest.mark.parametrize("name", ["layers.1.mlp.up_proj.weight", "norm.weight"])
+def test_a_format_of_weights_that_is_not_known_is_refused_by_name(dtype, name, runner, tmp_path):
+    """Codes without their scale look like weights, and would draft badly without a word."""
+    raw = world.draft_config()
+    tensors = world.draft_tensors(raw)
+    wrong = tensors | {name: (tensors[name] * 9).to(dtype)}
+    kind = str(dtype).removeprefix("torch.")
+    with pytest.raises(WeightsError, match=f"{name} of the draft is {kind}"):
+        load(world.write_draft(tmp_path, raw, wrong), runner)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("layers.1.self_attn.q_proj.weight", "norm.weight", "fc.weight", "lm_head.weight"),
+        *("markov_head.markov_w1.weight", "confidence_head.proj.weight"),
+        "layers.0.mlp.up_proj.weight_scale",
+    ],
+)
+def test_weights_that_are_no_numbers_are_refused_by_name(name, value, runner, tmp_path):
+    raw = world.draft_config()
+    tensors = world.draft_tensors(raw) | {"lm_head.weight": torch.ones(world.VOCAB, world.HIDDEN)}
+    if name.endswith("_scale"):
+        tensors = world.int8(tensors)
+    broken = tensors[name].clone()
+    broken.view(-1)[3] = value
+    with pytest.raises(WeightsError, match=f"{name} of the draft holds NaN or infinity"):
+        load(world.write_draft(tmp_path, raw, tensors | {name: broken}), runner)
+
+
 def test_folders_that_hold_no_draft(runner, tmp_path):
     with pytest.raises(DraftError, match=r"config\.json"):
         load(tmp_path, runner)

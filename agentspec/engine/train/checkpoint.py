@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ class State:
 
 
 def save(path: Path, state: State, net: DraftNet, optimizer: torch.optim.Optimizer) -> None:
-    """Replace the checkpoint whole."""
+    """Replace the checkpoint whole. Raises ``TrainError`` where it cannot be written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     whole = {
         "state": asdict(state),
@@ -39,7 +40,11 @@ def save(path: Path, state: State, net: DraftNet, optimizer: torch.optim.Optimiz
         "optimizer": optimizer.state_dict(),
     }
     draft = path.with_suffix(".part")
-    torch.save(whole, draft)
+    try:
+        torch.save(whole, draft)
+    except RuntimeError as error:  # torch's own writer says so of a full disk
+        draft.unlink(missing_ok=True)
+        raise TrainError(f"{draft} cannot be written: {_first_line(error)}") from None
     os.replace(draft, path)
 
 
@@ -55,9 +60,11 @@ def restore(
         return None
     try:
         whole = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError) as error:
-        raise TrainError(f"{path} cannot be read: {error}") from None
-    state = State(**whole["state"])
+        state = State(**whole["state"])
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, KeyError, TypeError) as error:
+        raise TrainError(
+            f"{path} cannot be read: {_first_line(error)} (--restart begins anew)"
+        ) from None
     if (other := _first_other("", state.plan, plan)) is not None:
         name, was, now = other
         raise Mismatch(
@@ -67,6 +74,10 @@ def restore(
     net.load_state_dict(whole["net"])
     optimizer.load_state_dict(whole["optimizer"])
     return state
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0][:200]
 
 
 def _first_other(name: str, was: Any, now: Any) -> tuple[str, Any, Any] | None:

@@ -41,6 +41,11 @@ class Data:
                 raise TrainError(
                     f"{toml.features} lacks samples of {toml.answers}: run 'agentspec draft cache'"
                 )
+            if source.stale(samples, digest):
+                raise TrainError(
+                    f"{toml.features} holds features of other answers than {toml.answers}: run "
+                    "'agentspec draft cache'"
+                )
         specials = target.tokenizer.special_ids
         used = {i for sample in samples for i in sample.ids if i in specials}
         split = Split.of(source, toml.train.held_out, toml.train.seed)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -49,22 +49,24 @@ def write(
     batch_tokens: int,
     told: Callable[[int, int], Any],
 ) -> int:
-    """Features of every sample that isn't there yet. told: (samples done, of how many).
+    """Features of every sample that isn't there yet, or is there with other ids than it has now.
+    told: (samples done, of how many).
 
-    Returns the bytes of all shards. Raises ``Mismatch`` where the folder is another target's.
+    Returns the bytes of all shards. Raises ``Mismatch`` where the folder is another target's,
+    ``TrainError`` where a shard can't be written or read.
     """
     path = folder / "manifest.json"
-    manifest = _new(target, answers_sha256)
+    manifest, shard = _new(target, answers_sha256), 0
     if path.exists():
-        kept = read_json(path)
-        _check(kept, target.id, target.layers, path)
-        manifest = kept | {"answers_sha256": answers_sha256}
+        kept = FeatureCache(folder, target.id, target.layers)
+        shard = 1 + max((entry.shard for entry in kept.entries), default=-1)
+        stale = kept.stale(samples, answers_sha256)
+        manifest["samples"] = [asdict(entry) for entry in kept.entries if entry.id not in stale]
     done = {entry["id"] for entry in manifest["samples"]}
     todo = [sample for sample in samples if sample.id not in done]
     total = len(done) + len(todo)
     width = len(target.layers) * target.checkpoint.config.hidden + target.checkpoint.config.hidden
     for group in _groups(todo, shard_bytes // (2 * width + 4)):
-        shard = 1 + max((entry["shard"] for entry in manifest["samples"]), default=-1)
         found: list[Featured] = []
         for one in target.features([sample.ids for sample in group], batch_tokens):
             found.append(one)
@@ -72,6 +74,7 @@ def write(
         manifest["samples"] += [asdict(e) for e in _write_shard(folder, shard, group, found)]
         write_json(path, manifest)
         done |= {sample.id for sample in group}
+        shard += 1
     if not todo:
         write_json(path, manifest)
     return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -118,7 +121,11 @@ def _write_shard(
         "last": torch.cat([one.last for one in found]),
     }
     draft = folder / f"{shard:05}.part"
-    save_file(tensors, draft)
+    try:
+        save_file(tensors, draft)
+    except SafetensorError as error:
+        draft.unlink(missing_ok=True)
+        raise TrainError(f"{draft} cannot be written: {error}") from None
     draft.replace(folder / f"{shard:05}.safetensors")
     entries, start = [], 0
     for sample in group:
@@ -138,11 +145,43 @@ class FeatureCache:
         self._folder = folder
         self._files: dict[int, Any] = {}
 
+    def stale(self, samples: Sequence[Sample], answers_sha256: str) -> set[str]:
+        """Ids of samples that lie here with other tokens than they have now, or whose shard is
+        gone. Tokens are looked at where the answers' file is another than the manifest's."""
+        now = {sample.id: sample for sample in samples}
+        same_file = self.manifest["answers_sha256"] == answers_sha256
+        found: set[str] = set()
+        for entry in self.entries:
+            sample = now.get(entry.id)
+            if sample is None:
+                continue
+            sizes = (len(sample.ids), sample.prompt_tokens)
+            if (
+                sizes != (entry.tokens, entry.prompt_tokens)
+                or not self._path(entry).exists()
+                or not (same_file or self._slice(entry, "ids").tolist() == sample.ids)
+            ):
+                found.add(entry.id)
+        return found
+
     def read(self, entry: Entry) -> tuple[Tensor, Featured]:
-        """ids [T] int64 and the features of one sample."""
-        if entry.shard not in self._files:
-            path = self._folder / f"{entry.shard:05}.safetensors"
-            self._files[entry.shard] = safe_open(path, framework="pt")
-        file, rows = self._files[entry.shard], slice(entry.start, entry.start + entry.tokens)
-        ids, features, last = (file.get_slice(n)[rows] for n in ("ids", "features", "last"))
+        """ids [T] int64 and the features of one sample. Raises ``TrainError``."""
+        ids, features, last = (self._slice(entry, n) for n in ("ids", "features", "last"))
         return ids.long(), Featured(features, last)
+
+    def _path(self, entry: Entry) -> Path:
+        return self._folder / f"{entry.shard:05}.safetensors"
+
+    def _slice(self, entry: Entry, name: str) -> Tensor:
+        """Rows [T] or [T, N] of one sample, as stored."""
+        if entry.shard not in self._files:
+            path = self._path(entry)
+            try:
+                self._files[entry.shard] = safe_open(path, framework="pt")
+            except (OSError, SafetensorError) as error:
+                raise TrainError(
+                    f"{path} cannot be read: {error}; remove it, and 'agentspec draft cache' "
+                    "writes its samples anew"
+                ) from None
+        rows = slice(entry.start, entry.start + entry.tokens)
+        return self._files[entry.shard].get_slice(name)[rows]

@@ -58,7 +58,7 @@ def read_traffic(path: Path) -> list[Prompt]:
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open() as stream:
+    with path.open("rb") as stream:
         for number, text in enumerate(stream, start=1):
             if not text.strip():
                 continue

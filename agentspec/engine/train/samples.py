@@ -65,7 +65,8 @@ class AnswerFile:
         self.path = path
 
     def open(self, target: dict[str, Any]) -> set[str]:
-        """Prepare for appending. Returns the ids that are there. Raises ``Mismatch``."""
+        """Prepare for appending. Returns the ids that are there. Raises ``Mismatch``, or
+        ``TrainError`` naming a line that is no answer."""
         about = self.path.with_suffix(".json")
         if about.exists():
             kept = read_json(about)["target"]
@@ -83,7 +84,7 @@ class AnswerFile:
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
             self.path.write_bytes(whole)
-        return {json.loads(line)["id"] for line in whole.splitlines()}
+        return {sample.id for sample in self._samples()}
 
     def note_sampling(self, sampling: dict[str, Any]) -> None:
         """Remember how answers here are drawn. Raises ``Mismatch`` where that was otherwise."""
@@ -113,11 +114,22 @@ class AnswerFile:
             stream.write(json.dumps(line) + "\n")
 
     def read(self, *, min_tokens: int, most_tokens: int) -> Iterator[Sample]:
-        """Samples cut to ``most_tokens`` with ``min_tokens`` of answer. Raises ``TrainError``."""
+        """Samples cut to ``most_tokens`` with ``min_tokens`` of answer. Raises ``TrainError``.
+
+        A last line that is half written is left out."""
         if not self.path.exists():
             raise TrainError(f"{self.path} is missing: run 'agentspec draft regenerate' first")
-        with self.path.open() as stream:
-            for line in stream:
-                sample = Sample(**json.loads(line)).cut(most_tokens)
-                if sample.answer_tokens >= min_tokens:
-                    yield sample
+        for whole in self._samples():
+            sample = whole.cut(most_tokens)
+            if sample.answer_tokens >= min_tokens:
+                yield sample
+
+    def _samples(self) -> Iterator[Sample]:
+        with self.path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield Sample(**json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise TrainError(f"{self.path}, line {number}: no answer: {error}") from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -222,6 +223,70 @@ def test_answers_that_were_drawn_otherwise_are_not_taken_for_these(write: Write)
     with pytest.raises(Mismatch, match=r"regenerate\.temperature = 0\.0, not 0\.7"):
         regenerate(write(temperature=0.7))
     assert regenerate(write())["there before"] == 7
+
+
+def test_features_of_other_answers_are_not_taken_for_these(write: Write):
+    """Answers made anew under the same ids: the features of the old ones are told, and replaced."""
+    toml = write()
+    lines = [json.loads(line) for line in toml.answers.read_text().splitlines()]
+    lines[2]["ids"][-1] = (lines[2]["ids"][-1] + 1) % SHAPE.vocab
+    del lines[4]["ids"][-1]
+    toml.answers.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(TrainError, match=r"features of other answers .* 'agentspec draft cache'"):
+        train(toml)
+    cache(toml)
+    source = Data.open(toml, Target.open(toml)).source
+    assert {entry.id: source.read(entry)[0].tolist() for entry in source.entries} == {
+        line["id"]: line["ids"] for line in lines
+    }
+    train(toml)
+
+
+def test_what_is_broken_on_disk_is_named_and_mended_by_its_stage(write: Write):
+    toml = write(max_steps=1)
+    train(toml)
+    checkpoint = toml.run / "checkpoint.pt"
+    whole = checkpoint.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"nothing of the kind", b""):
+        checkpoint.write_bytes(broken)
+        with pytest.raises(TrainError, match=r"checkpoint\.pt cannot be read.*--restart"):
+            train(toml)
+    assert train(toml, restart=True)["finished"]
+    shard = next(toml.features.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-9])
+    with pytest.raises(TrainError, match=rf"{shard.name} cannot be read.*remove it"):
+        train(toml, restart=True)
+    shard.unlink()
+    with pytest.raises(TrainError, match="agentspec draft cache"):
+        train(toml, restart=True)
+    cache(toml)
+    assert train(toml, restart=True)["finished"]
+    lines = toml.answers.read_text().splitlines(keepends=True)
+    for broken in ("{\n", '{"id": "x"}\n', "[1]\n"):
+        toml.answers.write_text(lines[0] + broken + lines[1])
+        for stage in (regenerate, cache):
+            with pytest.raises(TrainError, match=r"answers\.jsonl, line 2: no answer"):
+                stage(toml)
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[], None]]:
+    """Once called no file may grow above 2 KiB."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_full_is_told(write: Write, full_disk: Callable[[], None]):
+    toml = write(max_steps=1)
+    run = Run.open(toml, Target.open(toml), Ranks())
+    shutil.rmtree(toml.features)
+    full_disk()
+    with pytest.raises(TrainError, match=r"checkpoint\.part cannot be written"):
+        run.save()
+    with pytest.raises(TrainError, match=r"00000\.part cannot be written"):
+        cache(toml)
+    assert not list(toml.folder.rglob("*.part")) and not list(toml.features.glob("*.json"))
 
 
 @pytest.mark.parametrize("words", [["eval", "--n", "0"], ["train", "--minutes", "-1"]])

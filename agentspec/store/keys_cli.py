@@ -108,15 +108,15 @@ def run(name: str, database_url: str, folder: Path, args: argparse.Namespace) ->
 
     Raises ``StoreError``, ``SQLAlchemyError``.
     """
-    from .database import connect, missing_file
+    from .database import connect
     from .keys import KeyStore
     from .keys_snapshot import mark
-    from .migrate import require_current, require_file, upgrade
+    from .migrate import require_current, require_file, upgrade_empty
 
     if name not in MAKING:
         require_file(database_url)  # SQLite would make an empty one
-    elif missing_file(database_url) is not None:
-        upgrade(database_url)
+    else:
+        upgrade_empty(database_url)
     store = KeyStore(connect(database_url), _now_ms)
     try:
         require_current(store.engine)

@@ -32,6 +32,19 @@ def upgrade(url: str, revision: str = "head") -> None:
     _run(url, "upgrade", revision)
 
 
+def upgrade_empty(url: str) -> None:
+    """``upgrade``, but only where there is no ledger yet."""
+    if missing_file(url) is None:
+        engine = connect_reader(url)
+        try:
+            with engine.connect() as connection:
+                if current(connection) is not None:
+                    return
+        finally:
+            engine.dispose()
+    upgrade(url)
+
+
 def downgrade(url: str, revision: str) -> None:
     """Take the database back to ``revision`` ("base": nothing left). Deletes the rows that go."""
     _run(url, "downgrade", revision)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from sqlalchemy import Engine, MetaData, select, update
 
+from agentspec.cli import main
 from agentspec.store.budgets import Limit
 from agentspec.store.database import connect
 from agentspec.store.keys import KeyRefused, KeyStore, NewKey, key_owner, project_owner
 from agentspec.store.keys_report import overview
 from agentspec.store.keys_schema import api_key
 from agentspec.store.keys_snapshot import NOTHING, Snapshot, SqlKeys
+from agentspec.store.migrate import upgrade
 from tests.store.ledger import EPOCH_MS
 
 HOUR_MS = 3_600_000
@@ -214,3 +216,22 @@ def test_none_takes_a_limit_away(keys):
     keys.set_limits(key_owner(key.id), {"rpm": 3, "tpm": 9})
     keys.set_limits(key_owner(key.id), {"rpm": None, "tpm": 4})
     assert keys.get("k").limits == (Limit(key_owner(key.id), "tpm", 4),)
+
+
+def test_the_first_key_makes_the_ledger_where_there_is_none(empty_url, tmp_path, capsys):
+    """Keys come before the first start, on PostgreSQL too; a question makes nothing."""
+    config = tmp_path / "agentspec.toml"
+    config.write_text(f'data_dir = "{tmp_path}"\n[store]\nurl = "{empty_url}"\n')
+    assert main(["keys", "list", "--config", str(config)]) == 2
+    assert "agentspec db upgrade" in capsys.readouterr().err
+    assert main(["keys", "create", "first", "--config", str(config)]) == 0
+    assert main(["keys", "list", "--config", str(config)]) == 0
+    assert "first" in capsys.readouterr().out
+
+
+def test_making_a_key_upgrades_no_ledger_that_is_there(empty_url, tmp_path, capsys):
+    upgrade(empty_url, "0009")
+    config = tmp_path / "agentspec.toml"
+    config.write_text(f'data_dir = "{tmp_path}"\n[store]\nurl = "{empty_url}"\n')
+    assert main(["keys", "create", "first", "--config", str(config)]) == 2
+    assert "revision 0009, older than this" in capsys.readouterr().err

@@ -52,7 +52,13 @@ def run(settings: Settings, args: argparse.Namespace, now_ms: int | None = None)
     from .cost_json import as_json
     from .cost_report import report
     from .cost_text import lines
+    from .prices import PriceError
 
+    if args.at and not settings.pools:
+        raise PriceError(
+            "--at compares with machines of your own, and no backend has a pool in the settings "
+            "(backends.NAME.pool; --config FILE)"
+        )
     window = window_of(args.since, args.until, now_ms or time.time_ns() // 1_000_000)
     by = _GROUPS.get(args.by, args.by)
     with reading(settings.database_url) as connection:

@@ -389,3 +389,11 @@ def test_without_pools_or_rows_there_is_nothing_to_tell(engine: Engine):
         found = report(connection, settings(pool=None), DAY)
     assert (found.total_nusd, found.pools, found.spends) == (0, [], [])
     assert "$0.00" in lines(found)[1]
+
+
+def test_elsewhere_needs_a_pool_to_compare_with(url: str):
+    used = settings(pool=None)
+    used.store.url = url
+    given = argparse.Namespace(since="24h", until=None, at=["kimi-k3"], by=None, json=False)
+    with pytest.raises(PriceError, match=r"no backend has a pool .*backends\.NAME\.pool"):
+        cost_cli.run(used, given, DAY.until_ms)

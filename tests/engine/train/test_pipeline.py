@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-import resource
+import re
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,7 @@ from tests.engine.model import tiny
 from tests.engine.train.conftest import SHAPE, write_target
 
 Write = Callable[..., DraftToml]
+ROOT = Path(__file__).parents[3]
 
 
 def weights(run: Run) -> dict[str, torch.Tensor]:
@@ -269,23 +272,13 @@ def test_what_is_broken_on_disk_is_named_and_mended_by_its_stage(write: Write):
                 stage(toml)
 
 
-@pytest.fixture
-def full_disk() -> Iterator[Callable[[], None]]:
-    """Once called no file may grow above 2 KiB."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_disk_that_is_full_is_told(write: Write, full_disk: Callable[[], None]):
+def test_a_disk_that_is_full_is_told(write: Write):
     toml = write(max_steps=1)
-    run = Run.open(toml, Target.open(toml), Ranks())
-    shutil.rmtree(toml.features)
-    full_disk()
-    with pytest.raises(TrainError, match=r"checkpoint\.part cannot be written"):
-        run.save()
-    with pytest.raises(TrainError, match=r"00000\.part cannot be written"):
-        cache(toml)
+    command = [sys.executable, "-m", "tests.engine.train.full_disk", str(toml.base / "draft.toml")]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    checkpoint, shard = told.splitlines()
+    assert re.match(r"TrainError: .*checkpoint\.part cannot be written", checkpoint)
+    assert re.match(r"TrainError: .*00000\.part cannot be written", shard)
     assert not list(toml.folder.rglob("*.part")) and not list(toml.features.glob("*.json"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import Any
 
 from agentspec.engine.loop import EngineLoop
@@ -66,8 +67,9 @@ def says(*texts: str, finish: str = "stop", **last: Any) -> list[Output]:
         )
         for text in texts
     ]
+    for output, count in zip(outputs, accumulate(o.tokens for o in outputs), strict=True):
+        output.output_tokens = count
     outputs[-1].finish_reason = finish
-    outputs[-1].output_tokens = sum(output.tokens for output in outputs)
     outputs[-1].report = report()
     for name, value in last.items():
         setattr(outputs[-1], name, value)

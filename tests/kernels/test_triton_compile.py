@@ -25,5 +25,5 @@ def test_all_kernels_compile_for_all_architectures(tmp_path: Path) -> None:
     assert len(rows) == len(names) * len(aot.ARCHS)
     assert {row["arch"] for row in rows} == {"sm_80", "sm_90", "sm_100"}
     assert all(0 < row["registers"] <= 255 for row in rows)
-    # A few bytes are a kernel's own variables (sm_100 keeps one); spilled tiles take hundreds.
-    assert [row for row in rows if row["stack"] > 16] == []
+    # A few bytes are a kernel's own variables; spilled tiles take hundreds.
+    assert [row for row in rows if row["stack"] > 32] == []
